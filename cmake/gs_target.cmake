@@ -6,7 +6,7 @@ add_library(gs_flags INTERFACE)
 target_compile_definitions(gs_flags INTERFACE _GNU_SOURCE)
 target_compile_options(gs_flags INTERFACE
     -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
-    -Wpointer-arith -Wvla -Wno-unused-parameter -fno-math-errno -fno-common
+    -Wpointer-arith -Wvla -Wno-unused-parameter -Wno-format-truncation -fno-math-errno -fno-common
     # Results must not depend on which instruction set a machine offers.
     -ffp-contract=off)
 
