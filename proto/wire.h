@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Control messages as plain C structs, and their protobuf encoding (gradslot.proto). protobuf-c
+ * stays behind this header. Decoding checks every bound that is stated here, so that what comes out
+ * can be used without another look: strings end, counts fit, enums are known, floats are numbers.
+ *
+ * The conversation (T trainer, S server):
+ *   T hello → S welcome → T declare… (the last one says so) → S grant… (ditto) → T attach → S ready
+ *   If ready says init: T writes initial weights (IMM_INIT), waits for their credits, T init_done.
+ *   S start (weights are there and, in sync mode, enough trainers are) … work … T bye → S bye.
+ * Either side may send error at any time; it is the last thing it sends.
+ */
+#ifndef GS_PROTO_WIRE_H
+#define GS_PROTO_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WIRE_VERSION      1u
+#define WIRE_MSG_MAX      4096u /* an encoded message, = TP_MSG_MAX */
+#define WIRE_NAME_MAX     127u
+#define WIRE_TEXT_MAX     511u
+#define WIRE_DIMS_MAX     8u
+#define WIRE_SETTINGS_MAX 12u
+#define WIRE_PARAMS_MAX   4u /* in one declare or grant */
+
+enum wire_kind {
+	WIRE_HELLO = 1,
+	WIRE_WELCOME,
+	WIRE_DECLARE,
+	WIRE_GRANT,
+	WIRE_ATTACH,
+	WIRE_READY,
+	WIRE_INIT_DONE,
+	WIRE_START,
+	WIRE_BYE,
+	WIRE_ERROR,
+};
+
+enum wire_mode { WIRE_SYNC = 1, WIRE_ASYNC = 2 };
+
+/* How a parameter gets its first values. */
+enum wire_init { WIRE_INIT_TRAINER = 1, WIRE_INIT_CONSTANT, WIRE_INIT_UNIFORM, WIRE_INIT_NORMAL };
+
+enum wire_error_code {
+	WIRE_E_VERSION = 1, /* hello of another version */
+	WIRE_E_RANK,        /* rank out of range, or held by a live trainer */
+	WIRE_E_FULL,        /* more trainers than the server was started for */
+	WIRE_E_MISMATCH,    /* parameters are not what the server has */
+	WIRE_E_MEMORY,      /* memory would not do: the text has the sum and the limit */
+	WIRE_E_PROTOCOL,    /* the peer broke the protocol */
+	WIRE_E_SHUTDOWN,    /* the server is stopping */
+	WIRE_E_INTERNAL,
+};
+
+struct wire_ref { /* a transport's reference to a region */
+	uint64_t addr, len, key;
+};
+
+struct wire_hello {
+	uint32_t version; /* WIRE_VERSION */
+	int32_t rank;     /* -1: assign one */
+	char name[WIRE_NAME_MAX + 1];
+};
+
+struct wire_welcome {
+	uint32_t version, rank, trainers; /* trainers: what the server was started for */
+	enum wire_mode mode;
+};
+
+struct wire_setting {
+	char name[24];
+	double value; /* finite */
+};
+
+struct wire_param {
+	char name[WIRE_NAME_MAX + 1]; /* 1 at least, printable */
+	uint32_t ndim;                /* 1..WIRE_DIMS_MAX */
+	uint64_t dim[WIRE_DIMS_MAX];  /* each 1 at least; their product < 2^40 */
+	char rule[24];                /* optimizer */
+	uint32_t n_settings;
+	struct wire_setting setting[WIRE_SETTINGS_MAX];
+	enum wire_init init;
+	double init_a, init_b; /* constant: a; uniform: a..b; normal: mean a, deviation b */
+	uint64_t init_seed;
+};
+
+struct wire_declare {
+	bool last;
+	uint32_t n; /* 0 only when last */
+	struct wire_param param[WIRE_PARAMS_MAX];
+};
+
+struct wire_place { /* of one parameter; in the order of declaration */
+	uint64_t elems, block_elems, weights_off, slots_off, slots_stride;
+	uint32_t first_block, blocks;
+};
+
+struct wire_grant {
+	bool last;
+	uint32_t n;
+	struct wire_place place[WIRE_PARAMS_MAX];
+	/* only in the last: */
+	uint32_t slots, blocks; /* ring of each block; blocks in all */
+	struct wire_ref weights, slot_mem;
+};
+
+struct wire_attach {
+	struct wire_ref mailbox;
+};
+
+struct wire_ready {
+	bool init; /* this trainer is asked for the weights of the WIRE_INIT_TRAINER parameters */
+};
+
+struct wire_start {
+	uint64_t step; /* sync: the first step of this trainer */
+};
+
+struct wire_error {
+	enum wire_error_code code;
+	char text[WIRE_TEXT_MAX + 1];
+};
+
+struct wire_msg {
+	enum wire_kind kind;
+	union {
+		struct wire_hello hello;
+		struct wire_welcome welcome;
+		struct wire_declare declare;
+		struct wire_grant grant;
+		struct wire_attach attach;
+		struct wire_ready ready;
+		struct wire_start start;
+		struct wire_error error;
+	};
+};
+
+/* Encodes into `buf`. Returns the length, or -EMSGSIZE (more than cap), -EINVAL (a bound of this
+ * header is broken; the text names it). No allocation. */
+int wire_encode(const struct wire_msg *msg, void *buf, size_t cap);
+
+/* Decodes and checks; `out` is untouched on failure. Errors: -EPROTO (not a message, cut short,
+ * unknown kind, a field out of its bounds: the text names the field, the value and the limit),
+ * -ENOMEM. */
+int wire_decode(const void *buf, size_t len, struct wire_msg *out);
+
+const char *wire_kind_name(enum wire_kind kind);
+/* The negative errno that stands for an error code in the library's API. */
+int wire_error_errno(enum wire_error_code code);
+
+#endif
