@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Boots one guest, streams its command's output, watches over it and cleans up. Sourced by run.
+#
+# 1. qemu is the only process that outlives a call; it dies with this shell, however that ends.
+# 2. All files of a run are in one temporary folder, removed at exit.
+
+device=rxe timeout=120 memory=2048 share='' memlock=unlimited show_console=0
+variables=() command=()
+work='' qemu='' output=''
+
+parse_guest_options() {
+    while (($#)); do
+        case $1 in
+        --help) print_help "$0" && exit 0 ;;
+        --console) show_console=1 && shift && continue ;;
+        --) shift && break ;;
+        --device | --timeout | --mem | --share | --memlock | --env)
+            (($# > 1)) || usage_error "$1 needs a value"
+            ;;
+        *) usage_error "unknown argument: $1" ;;
+        esac
+        case $1 in
+        --device) device=$2 ;;
+        --timeout) timeout=$2 ;;
+        --mem) memory=$2 ;;
+        --share) share=$2 ;;
+        --memlock) memlock=$2 ;;
+        --env) variables+=("$2") ;;
+        esac
+        shift 2
+    done
+    command=("$@")
+    check_guest_options
+}
+
+check_guest_options() {
+    local variable
+    [[ $device == rxe || $device == siw ]] || usage_error "--device is rxe or siw, not '$device'"
+    [[ $timeout =~ ^[1-9][0-9]*$ ]] || usage_error "--timeout is a number of seconds, not '$timeout'"
+    [[ $memory =~ ^[1-9][0-9]*$ ]] || usage_error "--mem is a number of MiB, not '$memory'"
+    [[ $memlock =~ ^(unlimited|[0-9]+)$ ]] || usage_error "--memlock is a number of KiB, not '$memlock'"
+    [[ -z $share || -d $share ]] || usage_error "--share: no such folder: $share"
+    for variable in "${variables[@]}"; do
+        [[ $variable =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || usage_error "--env is NAME=VALUE, not '$variable'"
+    done
+    ((${#command[@]})) || usage_error "no command"
+}
+
+# write_settings: what guest/init reads.
+write_settings() {
+    local settings=(
+        NET=single LOSS=0 MEMLOCK="$memlock"
+        HOSTS=$'10.77.0.1 rdma-host\nfd77::1 rdma-host6'
+        GUEST_SHARE=/run/share HOST_SHARE="$share"
+        PROJECT="$(cd "$here/../.." && pwd -P)" DIRECTORY="$(pwd -P)"
+    )
+    local exported=(
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+        HOME=/root TMPDIR=/tmp LANG=C.UTF-8 GUEST_SHARE=/run/share
+        RDMA_KIND="$device" RDMA_DEV="${device}0"
+        RDMA_ADDR=10.77.0.1 RDMA_ADDR6=fd77::1
+    )
+    shell_assign "${settings[@]}" "${exported[@]}" >"$work/settings"
+    {
+        shell_assign "${exported[@]}" "${variables[@]}" | sed 's/^/export /'
+        printf 'cd %s\nexec %s\n' "$(shell_quote "$(pwd -P)")" "$(shell_quote "${command[@]}")"
+    } >"$work/command"
+}
+
+# start_qemu BOOT: statuses are then read from $status_port; the output goes to descriptor 3.
+start_qemu() {
+    local boot=$1 network=(-net none)
+    exec {status_port}< <(
+        exec setpriv --pdeathsig KILL qemu-system-x86_64 \
+            -machine microvm,pcie=on,rtc=on -accel tcg,thread=multi -cpu max -smp 2 -m "$memory" \
+            -nodefaults -no-user-config -display none -no-reboot \
+            -kernel "$boot/vmlinux" -initrd "$boot/initrd" \
+            -append "console=ttyS0 loglevel=4 panic=-1 mitigations=off softroce=$work" \
+            -serial "file:$work/console" \
+            -virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap" \
+            -virtfs "local,path=$share,mount_tag=share,security_model=none,multidevs=remap" \
+            -device virtio-serial-pci \
+            -chardev file,id=output,path=/dev/fd/3 -device virtserialport,chardev=output,name=output \
+            -chardev file,id=status,path=/dev/fd/4 -device virtserialport,chardev=status,name=status \
+            "${network[@]}" </dev/null 4>&1 >"$work/qemu" 2>&1
+    )
+    qemu=$!
+}
+
+stop_guest() {
+    if [[ -n $qemu ]]; then
+        kill -KILL "$qemu" 2>/dev/null || true
+        wait "$qemu" 2>/dev/null || true
+    fi
+    [[ -z $work ]] || rm -rf "$work"
+}
+
+# finish_output: closes our end, and waits until all that the command printed is out.
+finish_output() {
+    kill -KILL "$qemu" 2>/dev/null || true
+    exec 3>&-
+    wait "$output" || true
+}
+
+show_console() {
+    say "the last lines of the guest's console:"
+    tail -n 25 "$work/console" "$work/qemu" 2>/dev/null | sed 's/^/    /' >&2
+}
+
+# next_status SECONDS: the guest's next word in $word and its argument in $detail.
+# 124 when the time is over, 125 when the guest is gone.
+next_status() {
+    local seconds=$1 result=0
+    read -r -t "$seconds" -u "$status_port" word detail || result=$?
+    ((result == 0)) && return
+    ((result > 128)) && return "$STATUS_TIMEOUT"
+    return "$STATUS_BROKEN"
+}
+
+# A boot takes seconds; on a loaded machine it may take ten times that, never more.
+readonly BOOT_SECONDS=60
+
+watch_guest() {
+    local word='' detail='' result=0 start=$SECONDS
+    next_status $((timeout < BOOT_SECONDS ? timeout : BOOT_SECONDS)) || result=$?
+    if ((result)) || [[ $word != up ]]; then
+        show_console
+        die "the guest did not come up: ${detail:-no word from it in $((SECONDS - start)) s}"
+    fi
+    next_status $((timeout - (SECONDS - start) > 0 ? timeout - (SECONDS - start) : 1)) || result=$?
+    finish_output
+    case $result in
+    0) ((show_console)) && show_console ;;
+    "$STATUS_TIMEOUT") show_console && say "timeout: the command was not done after $timeout s" ;;
+    *) show_console && die "the guest died while the command ran" ;;
+    esac
+    return $((result ? result : detail))
+}
+
+guest_run() {
+    local boot
+    boot=$("$here/prepare")
+    trap stop_guest EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    work=$(mktemp -d "${TMPDIR:-/tmp}/softroce.XXXXXX")
+    work=$(cd "$work" && pwd -P)
+    if [[ -z $share ]]; then
+        share=$work/share
+        mkdir "$share"
+    fi
+    share=$(cd "$share" && pwd -P)
+    write_settings
+    exec 3> >(exec cat)
+    output=$!
+    start_qemu "$boot"
+    watch_guest
+}
