@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Picks the instruction set, once, and keeps the pick in one atomic pointer.
+ */
+#include "kernels/isa.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+#define KERN_LOOPS(isa)                                           \
+	{                                                         \
+		.name = #isa,                                     \
+		.apply = {[KERN_SGD] = kern_sgd_##isa,            \
+			  [KERN_MOMENTUM] = kern_momentum_##isa,  \
+			  [KERN_NESTEROV] = kern_nesterov_##isa}, \
+		.mean = kern_average_##isa,                       \
+	}
+
+/* Narrowest first. */
+static const struct kern_loops sets[] = {
+    KERN_LOOPS(baseline),
+#if defined(__x86_64__)
+    KERN_LOOPS(avx2),
+    KERN_LOOPS(avx512),
+#endif
+};
+
+enum { SETS = sizeof(sets) / sizeof(sets[0]) };
+
+static const struct kern_loops *_Atomic in_use;
+
+/* Whether the CPU, and the operating system that saves its registers, have what the set's files
+ * were compiled for (CMakeLists.txt). */
+static bool supported(const struct kern_loops *set)
+{
+#if defined(__x86_64__)
+	if (!strcmp(set->name, "avx2"))
+		return __builtin_cpu_supports("avx2");
+	if (!strcmp(set->name, "avx512"))
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
+#endif
+	return true;
+}
+
+/* The names of the sets that can be used here, for error texts. */
+static const char *supported_names(char *text, size_t size)
+{
+	size_t at = 0;
+
+	text[0] = 0;
+	for (unsigned i = 0; i < SETS && at < size; i++)
+		if (supported(&sets[i]))
+			at += (size_t)snprintf(text + at, size - at, "%s%s", i ? ", " : "",
+					       sets[i].name);
+	return text;
+}
+
+static const struct kern_loops *widest(void)
+{
+	const struct kern_loops *best = &sets[0];
+
+	for (unsigned i = 1; i < SETS; i++)
+		if (supported(&sets[i]))
+			best = &sets[i];
+	return best;
+}
+
+int kern_isa_use(const char *name)
+{
+	const char *source = "instruction set";
+	char text[64];
+
+	if (!name) {
+		source = "GRADSLOT_ISA";
+		name = getenv("GRADSLOT_ISA");
+	}
+	if (!name || !name[0]) {
+		atomic_store_explicit(&in_use, widest(), memory_order_release);
+		return 0;
+	}
+	for (unsigned i = 0; i < SETS; i++) {
+		if (strcmp(name, sets[i].name))
+			continue;
+		if (!supported(&sets[i]))
+			return err_set(ENOTSUP, "%s \"%s\": this CPU lacks it; it has %s", source,
+				       name, supported_names(text, sizeof(text)));
+		atomic_store_explicit(&in_use, &sets[i], memory_order_release);
+		return 0;
+	}
+	return err_set(EINVAL, "%s \"%.32s\": unknown; there are %s", source, name,
+		       supported_names(text, sizeof(text)));
+}
+
+const struct kern_loops *kern_loops(void)
+{
+	const struct kern_loops *set = atomic_load_explicit(&in_use, memory_order_acquire);
+
+	if (__builtin_expect(set != NULL, 1))
+		return set;
+	/* The program didn't ask, so there is no caller to give the error to; and to go on with
+	 * another set than the one asked for would make a comparison of sets lie. Threads that
+	 * arrive here together pick the same one. */
+	if (kern_isa_use(NULL)) {
+		fprintf(stderr, "gradslot: %s\n", err_text());
+		abort();
+	}
+	return atomic_load_explicit(&in_use, memory_order_acquire);
+}
+
+const char *kern_isa(void)
+{
+	return kern_loops()->name;
+}
+
+const char *kern_isa_at(unsigned i)
+{
+	return i < SETS ? sets[i].name : NULL;
+}
