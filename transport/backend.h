@@ -2,13 +2,21 @@
  *
  * What a backend implements. Private to transport/. The meaning of each op is that of the function
  * of the same name in transport.h; only what is not said there stands here. Generic checks (NULLs,
- * bounds of ops, message sizes, URI syntax) were made before a backend is called.
+ * bounds of ops, message sizes, URI syntax) were made before a backend is called:
+ *  - `opt` is never NULL and every field has its value (max_chunk alone stays 0 for "the device's
+ *    limit"); depth is 1..TP_DEPTH_MAX;
+ *  - every op of a chain given to `post` has a valid kind and flags, a remote of this connection
+ *    attached for that access, and lies within the remote and within its region;
+ *  - a message has 1..TP_MSG_MAX bytes;
+ *  - `attach` has 1 <= ref->len <= max_len, and ref->addr + ref->len does not wrap.
  */
 #ifndef GS_TRANSPORT_BACKEND_H
 #define GS_TRANSPORT_BACKEND_H
 
 #include "transport/transport.h"
 #include "transport/uri.h"
+
+#define TP_DEPTH_MAX 16384
 
 /* Heads of the public objects: a backend's own struct begins with one. */
 struct tp_listener {
@@ -20,7 +28,8 @@ struct tp_conn {
 	const struct tp_backend *backend;
 	struct tp_cq *cq;
 	void *user;
-	struct tp_limits limits;
+	struct tp_limits limits; /* complete before the connection is handed out; then constant */
+	bool closed_given;       /* the generic CQ's: TP_EV_CLOSED was handed to the caller */
 	char peer[96];
 	char transport[96];
 	char reason[256]; /* written once, before TP_EV_CLOSED is handed out */
@@ -40,7 +49,13 @@ struct tp_remote {
 };
 
 /* A backend's part of a tp_cq, made when the first connection of that backend is bound to it. All
- * but `create` and binding run on the polling thread. */
+ * but `create` and binding run on the polling thread. Binding a connection may happen beside polls;
+ * a backend that needs the poller to notice calls tp_cq_nudge after it.
+ *
+ * The generic CQ polls ahead into a small stash while it waits. Whatever `poll` hands out (messages
+ * above all) must stay valid until the next `poll`, `arm` or `conn_destroy`; after it has handed out
+ * TP_EV_CLOSED a backend does not touch the connection again on the polling thread, since another
+ * thread may destroy it. */
 struct tp_subcq {
 	const struct tp_backend *backend;
 	struct tp_cq *cq;
@@ -55,8 +70,9 @@ struct tp_backend {
 	int (*subcq_create)(struct tp_cq *cq, struct tp_subcq **out);
 	void (*subcq_destroy)(struct tp_subcq *sub);
 	int (*poll)(struct tp_subcq *sub, struct tp_event *ev, int max);
-	/* Prepares to sleep: after it, anything new makes one of the watched descriptors readable.
-	 * Returns true if there is something to poll already (then no sleep follows). */
+	/* Prepares to sleep: after it, anything new makes one of the watched descriptors readable or
+	 * calls tp_cq_nudge. Returns true if there is something to poll already (then no sleep
+	 * follows). Every arm is followed by a disarm before the next poll, true or not. */
 	bool (*arm)(struct tp_subcq *sub);
 	void (*disarm)(struct tp_subcq *sub);
 
@@ -85,21 +101,34 @@ struct tp_backend {
 extern const struct tp_backend tp_shm_backend;
 extern const struct tp_backend tp_verbs_backend;
 
-/* The memfd behind an arena. */
+/* The memfd behind an arena, and whether peers may only read it. */
 int tp_arena_fd(const struct tp_arena *arena);
+bool tp_arena_read_only_to_peers(const struct tp_arena *arena);
 
 /* ---- services of the generic CQ to its backends ------------------------------------------------ */
 
 /* A descriptor that wakes the sleeper; when readable, `ready` runs on the polling thread (while
- * spinning it is looked at every 200 µs or so). `watch` outlives the watching. Any thread. */
+ * spinning it is looked at every 200 µs or so), inside tp_cq_poll or tp_cq_wait, never inside a
+ * backend's own op. Level triggered: `ready` takes what made it readable. `watch` outlives the
+ * watching. Any thread. */
 struct tp_watch {
 	int fd;
 	void (*ready)(struct tp_watch *watch, uint32_t epoll_events);
 };
 int tp_cq_watch(struct tp_cq *cq, struct tp_watch *watch);
-/* After it returns `ready` does not run again. Polling thread, or while nobody polls. */
+/* After it returns `ready` does not run again. Polling thread (also from within a `ready`), or
+ * while nobody polls. */
 void tp_cq_unwatch(struct tp_cq *cq, struct tp_watch *watch);
-/* The eventfd of tp_cq_wake, for a backend whose peers wake this CQ themselves. */
-int tp_cq_eventfd(const struct tp_cq *cq);
+/* Makes a sleeping tp_cq_wait poll once more (it goes back to sleep if that finds nothing). For what
+ * this process brings about itself: a connection bound, an op completed at once, a close asked for.
+ * Costs a fence when nobody sleeps. Any thread. */
+void tp_cq_nudge(struct tp_cq *cq);
+
+/* ---- the sub-CQs of a tp_cq (transport.c) ------------------------------------------------------ */
+
+/* The backend's part of `cq`, made when there is none yet. Any thread. */
+int tp_cq_sub(struct tp_cq *cq, const struct tp_backend *backend, struct tp_subcq **out);
+/* Forgets events of a connection that is destroyed before its TP_EV_CLOSED was handed out. */
+void tp_cq_forget(struct tp_cq *cq, const struct tp_conn *conn);
 
 #endif

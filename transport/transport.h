@@ -96,7 +96,9 @@ struct tp_ref tp_region_ref(const struct tp_region *region);
 /* Reaches the peer's region. `ref` came from the peer and is not trusted: `len` must be what it
  * says (shm: the descriptor is checked to be sealed against shrinking), at least 1 and at most
  * `max_len`. The remote ends with the connection, or with tp_remote_destroy before.
- * Errors: -EINVAL, -EACCES (the peer gave less access than asked), -ENOTCONN, -EPROTO. */
+ * Errors: -EINVAL (this side's arguments), -EPROTO (the ref can't be what it says), -EACCES (the
+ * peer gave less access than asked; over a network only a first op finds out, and closes the
+ * connection), -ENOTCONN. */
 int tp_attach(struct tp_conn *conn, const struct tp_ref *ref, unsigned access, uint64_t max_len,
 	      struct tp_remote **out);
 void tp_remote_destroy(struct tp_remote *remote);
@@ -115,7 +117,8 @@ void tp_cq_destroy(struct tp_cq *cq);
 
 enum tp_event_kind {
 	TP_EV_IMM,    /* the peer's WRITE with immediate data landed: imm, len */
-	TP_EV_MSG,    /* a control message: msg, len (1..TP_MSG_MAX); valid until the next poll */
+	TP_EV_MSG,    /* a control message: msg, len (1..TP_MSG_MAX); valid until the next
+		      * tp_cq_poll or tp_cq_wait */
 	TP_EV_DONE,   /* an op posted with TP_F_SIGNAL ended: cookie, status */
 	TP_EV_ROOM,   /* a post had given -EAGAIN and may be tried again */
 	TP_EV_CLOSED, /* the connection is over: status 0 (the peer, or this side, closed it) or a
@@ -150,10 +153,12 @@ void tp_cq_wake(struct tp_cq *cq);
 
 /* What both sides may ask of a connection; zero means the default. */
 struct tp_options {
-	uint32_t depth; /* immediates and messages under way each way; default 256 */
+	uint32_t depth; /* immediates and messages under way each way; default 256, at most 16384;
+			 * the smaller of the two sides' holds */
 	uint32_t timeout_ms; /* connect and attach; default 10000 */
 	uint32_t max_conns;  /* listener: accept no more than this at once; default 64 */
-	uint32_t max_chunk;  /* longest single work request; default: the device's limit */
+	uint32_t max_chunk;  /* longest single work request; default: the device's limit; the
+			      * smaller of the two sides' holds */
 };
 
 /* Listens on a URI (transport/uri.h). Errors: -EINVAL (the URI), -EADDRINUSE, -EADDRNOTAVAIL,
@@ -226,7 +231,8 @@ struct tp_op {
  * known to have it; a READ's target is the op's until TP_EV_DONE.
  * Returns how many were taken (a prefix), or, when the first could not be: -EAGAIN (no room now;
  * TP_EV_ROOM follows), -EINVAL (out of the remote's or the region's bounds, length 0, an op longer
- * than the whole queue could carry), -ENOTCONN. */
+ * than the whole queue could carry), -EACCES (the remote was attached without that access),
+ * -ENOTCONN. */
 int tp_post(struct tp_conn *conn, const struct tp_op *ops, int n);
 
 /* Sends a control message (copied). -EAGAIN, -EMSGSIZE (0 or > TP_MSG_MAX), -ENOTCONN. */

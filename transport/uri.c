@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Transport URIs, parsed strictly: what is not understood is an error, never ignored.
+ */
+#include "transport/uri.h"
+
+#include "base/err.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
+/* Part of a URI, not terminated. */
+struct span {
+	const char *at;
+	size_t len;
+};
+
+static bool span_is(struct span s, const char *word)
+{
+	return s.len == strlen(word) && !memcmp(s.at, word, s.len);
+}
+
+static bool span_only(struct span s, const char *chars)
+{
+	for (size_t i = 0; i < s.len; i++)
+		if (!s.at[i] || !strchr(chars, s.at[i]))
+			return false;
+	return s.len > 0;
+}
+
+static bool span_copy(struct span s, char *to, size_t room)
+{
+	if (s.len >= room)
+		return false;
+	memcpy(to, s.at, s.len);
+	to[s.len] = 0;
+	return true;
+}
+
+/* Decimal digits only: no sign, no blanks, no more digits than the limit could have. */
+static bool span_number(struct span s, long max, long *out)
+{
+	long n = 0;
+
+	if (!span_only(s, "0123456789") || s.len > 9)
+		return false;
+	for (size_t i = 0; i < s.len; i++)
+		n = n * 10 + (s.at[i] - '0');
+	if (n > max)
+		return false;
+	*out = n;
+	return true;
+}
+
+static int parse_shm(const char *text, const char *rest, struct tp_uri *u)
+{
+	struct span name = {rest, strlen(rest)};
+
+	if (!span_only(name, NAME_CHARS) || !span_copy(name, u->name, sizeof(u->name)))
+		return err_set(
+		    EINVAL,
+		    "'%s': the name after 'shm:' is 1 to %d letters, digits, '.', '_' or "
+		    "'-', e.g. shm:training",
+		    text, URI_NAME_MAX);
+	return 0;
+}
+
+static int parse_bracketed(const char *text, struct span host, struct tp_uri *u)
+{
+	char bare[sizeof(u->host)];
+	struct in6_addr ignored;
+
+	if (!span_copy(host, u->host, sizeof(u->host)))
+		return err_set(EINVAL, "'%s': the address in brackets is too long", text);
+	/* A zone ("fe80::1%eth0") is for getaddrinfo to look up. */
+	memcpy(bare, u->host, sizeof(bare));
+	char *zone = strchr(bare, '%');
+	if (zone) {
+		struct span z = {zone + 1, strlen(zone + 1)};
+
+		if (!span_only(z, NAME_CHARS))
+			return err_set(EINVAL,
+				       "'%s': after '%%' the name of an interface is needed", text);
+		*zone = 0;
+	}
+	if (inet_pton(AF_INET6, bare, &ignored) != 1)
+		return err_set(EINVAL, "'%s': '%s' is not an IPv6 address", text, u->host);
+	return 0;
+}
+
+static int parse_host(const char *text, struct span host, struct tp_uri *u)
+{
+	if (!span_is(host, "*") && !span_only(host, NAME_CHARS))
+		return err_set(
+		    EINVAL,
+		    "'%s': the host '%.*s' is not a name, an IPv4 address, an IPv6 address "
+		    "in brackets or '*'",
+		    text, (int)host.len, host.at);
+	if (!span_copy(host, u->host, sizeof(u->host)))
+		return err_set(EINVAL, "'%s': the host has %zu bytes, the limit is %zu", text,
+			       host.len, sizeof(u->host) - 1);
+	return 0;
+}
+
+static int parse_number(const char *text, struct span key, struct span value, long min, long max,
+			const char *what, int *out)
+{
+	long n;
+
+	if (!span_number(value, max, &n) || n < min)
+		return err_set(EINVAL, "'%s': %.*s=%.*s: %s is %ld to %ld", text, (int)key.len,
+			       key.at, (int)value.len, value.at, what, min, max);
+	*out = (int)n;
+	return 0;
+}
+
+static int parse_pair(const char *text, struct span key, struct span value, struct tp_uri *u,
+		      unsigned *seen)
+{
+	static const char *const keys[] = {"dev", "gid", "tc", "sl", "mtu"};
+	unsigned k = 0;
+
+	while (k < 5 && !span_is(key, keys[k]))
+		k++;
+	if (k == 5)
+		return err_set(EINVAL,
+			       "'%s': unknown option '%.*s'; there are dev, gid, tc, sl, mtu", text,
+			       (int)key.len, key.at);
+	if (*seen & 1u << k)
+		return err_set(EINVAL, "'%s': option '%s' is given twice", text, keys[k]);
+	*seen |= 1u << k;
+
+	switch (k) {
+	case 0:
+		if (!span_only(value, NAME_CHARS) || !span_copy(value, u->dev, sizeof(u->dev)))
+			return err_set(EINVAL,
+				       "'%s': dev= needs an RDMA device's name, as in `rdma link`",
+				       text);
+		return 0;
+	case 1:
+		return parse_number(text, key, value, 0, 65535, "a GID index", &u->gid);
+	case 2:
+		return parse_number(text, key, value, 0, 255, "the traffic class", &u->tc);
+	case 3:
+		return parse_number(text, key, value, 0, 15, "the service level", &u->sl);
+	default:
+		if (parse_number(text, key, value, 256, 4096, "the path MTU", &u->mtu) < 0)
+			return -EINVAL;
+		if (u->mtu & (u->mtu - 1))
+			return err_set(EINVAL, "'%s': mtu=%d: it is 256, 512, 1024, 2048 or 4096",
+				       text, u->mtu);
+		return 0;
+	}
+}
+
+static int parse_query(const char *text, const char *query, struct tp_uri *u)
+{
+	unsigned seen = 0;
+
+	for (;;) {
+		size_t len = strcspn(query, "&");
+		const char *eq = memchr(query, '=', len);
+
+		if (!eq)
+			return err_set(EINVAL, "'%s': '%.*s' after '?' is not option=value", text,
+				       (int)len, query);
+		struct span key = {query, (size_t)(eq - query)};
+		struct span value = {eq + 1, len - key.len - 1};
+		int rc = parse_pair(text, key, value, u, &seen);
+
+		if (rc < 0)
+			return rc;
+		if (!query[len])
+			return 0;
+		query += len + 1;
+	}
+}
+
+static int parse_rdma(const char *text, const char *rest, struct tp_uri *u)
+{
+	const char *after;
+	long port;
+	int rc;
+
+	if (*rest == '[') {
+		const char *end = strchr(rest, ']');
+
+		if (!end)
+			return err_set(EINVAL, "'%s': '[' without ']'", text);
+		rc = parse_bracketed(text, (struct span){rest + 1, (size_t)(end - rest - 1)}, u);
+		after = end + 1;
+	} else {
+		size_t len = strcspn(rest, ":?");
+
+		rc = parse_host(text, (struct span){rest, len}, u);
+		after = rest + len;
+	}
+	if (rc < 0)
+		return rc;
+
+	if (*after != ':')
+		return err_set(EINVAL, "'%s': a port is needed, as in rdma://%s:7471", text,
+			       u->host);
+	struct span digits = {after + 1, strcspn(after + 1, "?")};
+	if (!span_number(digits, 65535, &port))
+		return err_set(EINVAL,
+			       "'%s': the port '%.*s' is not 0 to 65535 (an IPv6 address goes in "
+			       "brackets)",
+			       text, (int)digits.len, digits.at);
+	u->port = (uint16_t)port;
+	after = digits.at + digits.len;
+	return *after ? parse_query(text, after + 1, u) : 0;
+}
+
+int tp_uri_parse(const char *text, struct tp_uri *out)
+{
+	struct tp_uri u = {.gid = -1, .tc = -1, .sl = -1};
+	int rc;
+
+	if (!text)
+		return err_set(EINVAL, "no transport URI given");
+	if (!strncmp(text, "shm:", 4)) {
+		memcpy(u.scheme, "shm", 4);
+		rc = parse_shm(text, text + 4, &u);
+	} else if (!strncmp(text, "rdma://", 7)) {
+		memcpy(u.scheme, "rdma", 5);
+		rc = parse_rdma(text, text + 7, &u);
+	} else {
+		rc = err_set(EINVAL, "'%s': a transport URI is shm:NAME or rdma://HOST:PORT", text);
+	}
+	if (rc == 0)
+		*out = u;
+	return rc;
+}
