@@ -45,21 +45,25 @@ enum wire_init { WIRE_INIT_TRAINER = 1, WIRE_INIT_CONSTANT, WIRE_INIT_UNIFORM, W
 
 enum wire_error_code {
 	WIRE_E_VERSION = 1, /* hello of another version */
-	WIRE_E_RANK,        /* rank out of range, or held by a live trainer */
+	WIRE_E_RANK,        /* rank held by a live trainer */
 	WIRE_E_FULL,        /* more trainers than the server was started for */
 	WIRE_E_MISMATCH,    /* parameters are not what the server has */
 	WIRE_E_MEMORY,      /* memory would not do: the text has the sum and the limit */
 	WIRE_E_PROTOCOL,    /* the peer broke the protocol */
 	WIRE_E_SHUTDOWN,    /* the server is stopping */
 	WIRE_E_INTERNAL,
+	WIRE_E_RANGE, /* rank not below the number of trainers */
 };
 
 struct wire_ref { /* a transport's reference to a region */
 	uint64_t addr, len, key;
 };
 
+/* Names are printable ASCII; texts are any bytes but control characters (line ends and tabs are
+ * allowed). */
+
 struct wire_hello {
-	uint32_t version; /* WIRE_VERSION */
+	uint32_t version; /* WIRE_VERSION; not checked here, so that the server can answer */
 	int32_t rank;     /* -1: assign one */
 	char name[WIRE_NAME_MAX + 1];
 };
@@ -70,19 +74,20 @@ struct wire_welcome {
 };
 
 struct wire_setting {
-	char name[24];
-	double value; /* finite */
+	char name[24]; /* 1 at least */
+	double value;  /* finite */
 };
 
 struct wire_param {
-	char name[WIRE_NAME_MAX + 1]; /* 1 at least, printable */
+	char name[WIRE_NAME_MAX + 1]; /* 1 at least */
 	uint32_t ndim;                /* 1..WIRE_DIMS_MAX */
 	uint64_t dim[WIRE_DIMS_MAX];  /* each 1 at least; their product < 2^40 */
-	char rule[24];                /* optimizer */
+	char rule[24];                /* optimizer; 1 at least */
 	uint32_t n_settings;
 	struct wire_setting setting[WIRE_SETTINGS_MAX];
 	enum wire_init init;
-	double init_a, init_b; /* constant: a; uniform: a..b; normal: mean a, deviation b */
+	double init_a, init_b; /* constant: a; uniform: a..b, a <= b; normal: mean a, deviation
+				* b >= 0; all finite */
 	uint64_t init_seed;
 };
 
@@ -92,6 +97,8 @@ struct wire_declare {
 	struct wire_param param[WIRE_PARAMS_MAX];
 };
 
+/* The codec does not judge what is in a place, or whether a ref can be reached: whoever is granted
+ * memory does. */
 struct wire_place { /* of one parameter; in the order of declaration */
 	uint64_t elems, block_elems, weights_off, slots_off, slots_stride;
 	uint32_t first_block, blocks;
@@ -99,7 +106,7 @@ struct wire_place { /* of one parameter; in the order of declaration */
 
 struct wire_grant {
 	bool last;
-	uint32_t n;
+	uint32_t n; /* 0 only when last */
 	struct wire_place place[WIRE_PARAMS_MAX];
 	/* only in the last: */
 	uint32_t slots, blocks; /* ring of each block; blocks in all */
@@ -143,7 +150,8 @@ int wire_encode(const struct wire_msg *msg, void *buf, size_t cap);
 
 /* Decodes and checks; `out` is untouched on failure. Errors: -EPROTO (not a message, cut short,
  * unknown kind, a field out of its bounds: the text names the field, the value and the limit),
- * -ENOMEM. */
+ * -ENOMEM (it unpacks to more than any message of ours: the memory for it is on the stack, and
+ * bounded). */
 int wire_decode(const void *buf, size_t len, struct wire_msg *out);
 
 const char *wire_kind_name(enum wire_kind kind);

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From wire_msg to protobuf. Everything that protobuf-c points at lies in one `struct parts` on the
+ * stack: encoding allocates nothing.
+ */
+#include "proto/wire.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "proto/wire_check.h"
+
+#include "gradslot.pb-c.h"
+
+struct param_parts {
+	Gradslot__Param param;
+	Gradslot__Setting setting[WIRE_SETTINGS_MAX];
+	Gradslot__Setting *setting_ptr[WIRE_SETTINGS_MAX];
+};
+
+/* One message's protobuf structs. */
+struct parts {
+	Gradslot__Message msg;
+	union {
+		Gradslot__Hello hello;
+		Gradslot__Welcome welcome;
+		Gradslot__Declare declare;
+		Gradslot__Grant grant;
+		Gradslot__Attach attach;
+		Gradslot__Ready ready;
+		Gradslot__InitDone init_done;
+		Gradslot__Start start;
+		Gradslot__Bye bye;
+		Gradslot__Error error;
+	} body;
+	Gradslot__Ref ref[2];
+	struct param_parts param[WIRE_PARAMS_MAX];
+	Gradslot__Param *param_ptr[WIRE_PARAMS_MAX];
+	Gradslot__Place place[WIRE_PARAMS_MAX];
+	Gradslot__Place *place_ptr[WIRE_PARAMS_MAX];
+};
+
+/* protobuf-c's bytes are not const; packing only reads them. */
+static ProtobufCBinaryData bytes_of(const char *s)
+{
+	return (ProtobufCBinaryData){.len = strlen(s), .data = (uint8_t *)(uintptr_t)s};
+}
+
+static Gradslot__Ref *put_ref(const struct wire_ref *ref, Gradslot__Ref *out)
+{
+	gradslot__ref__init(out);
+	out->addr = ref->addr;
+	out->len = ref->len;
+	out->key = ref->key;
+	return out;
+}
+
+static void put_param(const struct wire_param *p, struct param_parts *out)
+{
+	Gradslot__Param *pb = &out->param;
+
+	gradslot__param__init(pb);
+	pb->name = bytes_of(p->name);
+	pb->n_dim = p->ndim;
+	pb->dim = (uint64_t *)(uintptr_t)p->dim;
+	pb->rule = bytes_of(p->rule);
+	for (uint32_t i = 0; i < p->n_settings; i++) {
+		gradslot__setting__init(&out->setting[i]);
+		out->setting[i].name = bytes_of(p->setting[i].name);
+		out->setting[i].value = p->setting[i].value;
+		out->setting_ptr[i] = &out->setting[i];
+	}
+	pb->n_setting = p->n_settings;
+	pb->setting = out->setting_ptr;
+	pb->init = (Gradslot__Init)p->init;
+	pb->init_a = p->init_a;
+	pb->init_b = p->init_b;
+	pb->init_seed = p->init_seed;
+}
+
+static void put_declare(const struct wire_declare *d, struct parts *parts)
+{
+	Gradslot__Declare *pb = &parts->body.declare;
+
+	gradslot__declare__init(pb);
+	pb->last = d->last;
+	for (uint32_t i = 0; i < d->n; i++) {
+		put_param(&d->param[i], &parts->param[i]);
+		parts->param_ptr[i] = &parts->param[i].param;
+	}
+	pb->n_param = d->n;
+	pb->param = parts->param_ptr;
+}
+
+static void put_grant(const struct wire_grant *g, struct parts *parts)
+{
+	Gradslot__Grant *pb = &parts->body.grant;
+
+	gradslot__grant__init(pb);
+	pb->last = g->last;
+	for (uint32_t i = 0; i < g->n; i++) {
+		Gradslot__Place *place = &parts->place[i];
+
+		gradslot__place__init(place);
+		place->elems = g->place[i].elems;
+		place->block_elems = g->place[i].block_elems;
+		place->weights_off = g->place[i].weights_off;
+		place->slots_off = g->place[i].slots_off;
+		place->slots_stride = g->place[i].slots_stride;
+		place->first_block = g->place[i].first_block;
+		place->blocks = g->place[i].blocks;
+		parts->place_ptr[i] = place;
+	}
+	pb->n_place = g->n;
+	pb->place = parts->place_ptr;
+	if (!g->last)
+		return;
+	pb->slots = g->slots;
+	pb->blocks = g->blocks;
+	pb->weights = put_ref(&g->weights, &parts->ref[0]);
+	pb->slot_mem = put_ref(&g->slot_mem, &parts->ref[1]);
+}
+
+static void put_body(const struct wire_msg *msg, struct parts *parts)
+{
+	switch (msg->kind) {
+	case WIRE_HELLO:
+		gradslot__hello__init(&parts->body.hello);
+		parts->body.hello.version = msg->hello.version;
+		parts->body.hello.rank = msg->hello.rank;
+		parts->body.hello.name = bytes_of(msg->hello.name);
+		break;
+	case WIRE_WELCOME:
+		gradslot__welcome__init(&parts->body.welcome);
+		parts->body.welcome.version = msg->welcome.version;
+		parts->body.welcome.rank = msg->welcome.rank;
+		parts->body.welcome.trainers = msg->welcome.trainers;
+		parts->body.welcome.mode = (Gradslot__Mode)msg->welcome.mode;
+		break;
+	case WIRE_DECLARE:
+		put_declare(&msg->declare, parts);
+		break;
+	case WIRE_GRANT:
+		put_grant(&msg->grant, parts);
+		break;
+	case WIRE_ATTACH:
+		gradslot__attach__init(&parts->body.attach);
+		parts->body.attach.mailbox = put_ref(&msg->attach.mailbox, &parts->ref[0]);
+		break;
+	case WIRE_READY:
+		gradslot__ready__init(&parts->body.ready);
+		parts->body.ready.init = msg->ready.init;
+		break;
+	case WIRE_INIT_DONE:
+		gradslot__init_done__init(&parts->body.init_done);
+		break;
+	case WIRE_START:
+		gradslot__start__init(&parts->body.start);
+		parts->body.start.step = msg->start.step;
+		break;
+	case WIRE_BYE:
+		gradslot__bye__init(&parts->body.bye);
+		break;
+	case WIRE_ERROR:
+		gradslot__error__init(&parts->body.error);
+		parts->body.error.code = (Gradslot__ErrorCode)msg->error.code;
+		parts->body.error.text = bytes_of(msg->error.text);
+		break;
+	}
+}
+
+int wire_encode(const struct wire_msg *msg, void *buf, size_t cap)
+{
+	struct parts parts;
+	int rc = wire_check(msg, EINVAL);
+
+	if (rc < 0)
+		return rc;
+	gradslot__message__init(&parts.msg);
+	put_body(msg, &parts);
+	/* The kinds are numbered as the fields of the oneof, and all of its members are pointers.
+	 */
+	parts.msg.kind_case = (Gradslot__Message__KindCase)msg->kind;
+	parts.msg.hello = &parts.body.hello;
+	size_t len = gradslot__message__get_packed_size(&parts.msg);
+	if (len > cap)
+		return err_set(EMSGSIZE, "%s message: %zu bytes; the buffer has %zu",
+			       wire_kind_name(msg->kind), len, cap);
+	return (int)gradslot__message__pack(&parts.msg, buf);
+}
