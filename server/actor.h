@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An actor: a queue of items and the promise that one thread at a time handles them. Parameters are
+ * actors, and so is the round (the sync barrier): all of their state is touched only while an item
+ * is handled, so it needs no lock.
+ *
+ * Invariants:
+ *  1. pending = items pushed and not yet handled. Whoever moves it from 0 to 1 owes the actor a run;
+ *     nobody else may run it until a run has brought it back to 0.
+ *  2. An item belongs to its queue from actor_post until its handle call, which may post it again.
+ */
+#ifndef GS_SERVER_ACTOR_H
+#define GS_SERVER_ACTOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/queue.h"
+
+enum item_kind {
+	/* to a parameter */
+	ITEM_GRAD,   /* a slot holds a gradient */
+	ITEM_INIT,   /* a slot holds initial weights */
+	ITEM_PULL,   /* a trainer wants a block written to it */
+	ITEM_CREDIT, /* a credit could not be written for lack of room: again */
+	ITEM_SETTLE, /* the barrier of the step is complete: settle what is open */
+	/* to the round */
+	ITEM_JOIN,
+	ITEM_PASS,
+	ITEM_LEAVE,
+	ITEM_RELEASE, /* a release could not be written for lack of room: again */
+	ITEM_SETTLED, /* every block of the step is in the weights */
+};
+
+struct actor;
+
+struct item {
+	struct queue_node node; /* first: a queue's node is an item */
+	struct actor *home;     /* where it goes back to after it was parked */
+	struct item *next;      /* parked (session.h) */
+	enum item_kind kind;
+};
+
+struct actor {
+	struct queue queue;
+	_Atomic uint32_t pending;
+	bool at_once; /* run by whoever posts, never by a worker */
+	void (*handle)(struct actor *actor, struct item *item);
+};
+
+void actor_init(struct actor *actor, void (*handle)(struct actor *, struct item *), bool at_once);
+/* True: the caller owes the actor a run. */
+bool actor_post(struct actor *actor, struct item *item);
+/* Handles up to `max` items. True: more are there, a run is still owed. */
+bool actor_run(struct actor *actor, uint32_t max);
+
+#endif

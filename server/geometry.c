@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cutting parameters into blocks.
+ */
+#include "server/geometry.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/err.h"
+
+int geometry_cut(uint32_t ndim, const uint64_t *dim, uint64_t block_bytes, uint64_t max_blocks,
+		 struct geometry *out)
+{
+	uint64_t row = 1, elems, per_block, blocks;
+
+	for (uint32_t i = 1; i < ndim; i++)
+		row *= dim[i];
+	elems = row * dim[0];
+	per_block = block_bytes / sizeof(float) / row * row;
+	if (per_block == 0)
+		per_block = row;
+	if (per_block * sizeof(float) > GEOMETRY_MAX_BLOCK_BYTES)
+		return err_set(EINVAL,
+			       "a row of %" PRIu64 " elements is %" PRIu64
+			       " bytes, the longest block is %llu: reshape it to shorter rows",
+			       row, (uint64_t)(per_block * sizeof(float)),
+			       GEOMETRY_MAX_BLOCK_BYTES);
+	if (per_block > elems)
+		per_block = elems;
+	blocks = (elems + per_block - 1) / per_block;
+	if (blocks > max_blocks)
+		return err_set(EINVAL,
+			       "%" PRIu64 " elements in blocks of %" PRIu64 " make %" PRIu64
+			       " blocks, %" PRIu64 " are left: raise --block-size",
+			       elems, per_block, blocks, max_blocks);
+	*out = (struct geometry){elems, per_block, (uint32_t)blocks};
+	return 0;
+}
+
+uint64_t geometry_block_elems(const struct geometry *g, uint32_t index)
+{
+	return index + 1 < g->blocks ? g->block_elems
+				     : g->elems - (uint64_t)index * g->block_elems;
+}

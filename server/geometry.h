@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a parameter is cut into blocks. Pure.
+ */
+#ifndef GS_SERVER_GEOMETRY_H
+#define GS_SERVER_GEOMETRY_H
+
+#include <stdint.h>
+
+struct geometry {
+	uint64_t elems;
+	uint64_t block_elems; /* of every block but perhaps the last */
+	uint32_t blocks;
+};
+
+/* The longest block that a row may force: its bytes must fit a completion's 32-bit length. */
+#define GEOMETRY_MAX_BLOCK_BYTES (1ULL << 30)
+
+/* Cuts `ndim` dimensions into blocks of at most `block_bytes`, at whole rows (the first dimension)
+ * when ndim ≥ 2; a row longer than that makes a longer block. Errors: -EINVAL (a row exceeds
+ * GEOMETRY_MAX_BLOCK_BYTES, or more than `max_blocks` blocks). */
+int geometry_cut(uint32_t ndim, const uint64_t *dim, uint64_t block_bytes, uint64_t max_blocks,
+		 struct geometry *out);
+
+/* Elements of block `index`. */
+uint64_t geometry_block_elems(const struct geometry *g, uint32_t index);
+
+#endif

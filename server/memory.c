@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The server's memory plan and this machine's limits.
+ */
+#include "server/memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/err.h"
+
+uint64_t memory_total(const struct memory_plan *p)
+{
+	return p->weights + p->state + p->blocks + (p->slots + p->bookkeeping) * p->trainers;
+}
+
+uint64_t memory_pinned(const struct memory_plan *p)
+{
+	return (p->weights + p->slots) * p->trainers;
+}
+
+static double mib(uint64_t bytes)
+{
+	return (double)bytes / (1 << 20);
+}
+
+void memory_describe(const struct memory_plan *p, char *text, size_t cap)
+{
+	snprintf(text, cap,
+		 "weights %.1f + optimizer state %.1f + blocks %.1f + (slots %.1f + bookkeeping "
+		 "%.1f) per trainer × %u trainers = %.1f MiB",
+		 mib(p->weights), mib(p->state), mib(p->blocks), mib(p->slots),
+		 mib(p->bookkeeping), p->trainers, mib(memory_total(p)));
+}
+
+/* The number behind `key` in a /proc file of "Key: value" lines; `none` when it is not there. */
+static uint64_t proc_number(const char *path, const char *key, int base, uint64_t none)
+{
+	char line[256];
+	uint64_t value = none;
+	FILE *f = fopen(path, "re");
+
+	if (!f)
+		return none;
+	while (fgets(line, sizeof(line), f)) {
+		size_t n = strlen(key);
+
+		if (strncmp(line, key, n) == 0 && line[n] == ':') {
+			value = strtoull(line + n + 1, NULL, base);
+			break;
+		}
+	}
+	fclose(f);
+	return value;
+}
+
+static uint64_t memlock_limit(void)
+{
+	struct rlimit lim;
+	uint64_t caps = proc_number("/proc/self/status", "CapEff", 16, 0);
+
+	if (caps >> CAP_IPC_LOCK & 1)
+		return UINT64_MAX;
+	if (getrlimit(RLIMIT_MEMLOCK, &lim) || lim.rlim_cur == RLIM_INFINITY)
+		return UINT64_MAX;
+	return lim.rlim_cur;
+}
+
+struct memory_limits memory_limits_now(uint64_t max_memory, bool rdma)
+{
+	uint64_t kib = proc_number("/proc/meminfo", "MemAvailable", 10, UINT64_MAX / 1024);
+	struct memory_limits limits = {kib * 1024, "MemAvailable",
+				       rdma ? memlock_limit() : UINT64_MAX};
+
+	if (max_memory && max_memory < limits.ram) {
+		limits.ram = max_memory;
+		limits.ram_what = "--max-memory";
+	}
+	return limits;
+}
+
+int memory_check(const struct memory_plan *plan, const struct memory_limits *limits)
+{
+	char sum[256];
+
+	memory_describe(plan, sum, sizeof(sum));
+	if (memory_total(plan) > limits->ram)
+		return err_set(ENOMEM,
+			       "the server's memory, %s, exceeds %s of %.1f MiB: fewer trainers or "
+			       "slots, or a larger machine",
+			       sum, limits->ram_what, mib(limits->ram));
+	if (memory_pinned(plan) > limits->memlock)
+		return err_set(ENOMEM,
+			       "registering (weights + slots) per trainer pins %.1f MiB, "
+			       "RLIMIT_MEMLOCK is %.1f MiB: raise it by `ulimit -l unlimited`, in "
+			       "/etc/security/limits.d, or by LimitMEMLOCK=infinity in a unit",
+			       mib(memory_pinned(plan)), mib(limits->memlock));
+	return 0;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A server's options: defaults and limits.
+ */
+#include "server/options.h"
+
+#include <errno.h>
+
+#include "base/err.h"
+#include "proto/imm.h"
+#include "server/geometry.h"
+
+struct srv_options srv_options_default(void)
+{
+	return (struct srv_options){
+		.trainers = 1,
+		.mode = SRV_SYNC,
+		.pollers = 1,
+		.workers = 1,
+		.spin_us = 50,
+		.block_kib = 256,
+		.slots = 2,
+	};
+}
+
+static int check_range(const char *name, uint64_t value, uint64_t min, uint64_t max)
+{
+	if (value >= min && value <= max)
+		return 0;
+	return err_set(EINVAL, "%s is %llu, it may be %llu to %llu", name,
+		       (unsigned long long)value, (unsigned long long)min,
+		       (unsigned long long)max);
+}
+
+int options_check(const struct srv_options *opt)
+{
+	const struct {
+		const char *name;
+		uint64_t value, min, max;
+	} ranges[] = {
+		{"number of listeners", opt->n_listen, 1, SRV_MAX_LISTENERS},
+		{"trainers", opt->trainers, 1, SRV_MAX_TRAINERS},
+		{"mode", opt->mode, SRV_SYNC, SRV_ASYNC},
+		{"pollers", opt->pollers, 1, SRV_MAX_POLLERS},
+		{"workers", opt->workers, 0, SRV_MAX_WORKERS},
+		{"block size in KiB", opt->block_kib, 1, GEOMETRY_MAX_BLOCK_BYTES / 1024},
+		{"slots", opt->slots, 1, IMM_MAX_SLOTS},
+	};
+
+	for (unsigned i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+		int rc = check_range(ranges[i].name, ranges[i].value, ranges[i].min,
+				     ranges[i].max);
+
+		if (rc)
+			return rc;
+	}
+	if (opt->spin_us < SRV_SPIN_FOREVER)
+		return err_set(EINVAL, "spin is %d µs, it may be 0 or more, or %d (for ever)",
+			       opt->spin_us, SRV_SPIN_FOREVER);
+	for (uint32_t i = 0; i < opt->n_listen; i++)
+		if (!opt->listen[i])
+			return err_set(EINVAL, "listener %u has no URI", i);
+	return 0;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checking a server's options.
+ */
+#ifndef GS_SERVER_OPTIONS_H
+#define GS_SERVER_OPTIONS_H
+
+#include "server/server.h"
+
+/* -EINVAL: the text names the option, the value and the limit. */
+int options_check(const struct srv_options *opt);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pollers: they drain completions in bounded batches, check what a trainer claims, and put it on
+ * its parameter's queue. Nothing that a trainer sends is believed: a claim that does not hold ends
+ * the session with a reason, before any weight is touched.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "proto/imm.h"
+#include "server/internal.h"
+
+enum {
+	BATCH = 64,
+	/* Control messages that one trainer may have waiting for the control thread. */
+	INBOX_MAX_BYTES = 32 << 20,
+};
+
+#define violation(s, ...) session_condemn(s, WIRE_E_PROTOCOL, __VA_ARGS__)
+
+/* A slot claim: block and slot exist, the slot is free, the length is the block's. */
+static struct slot *claimed_slot(struct session *s, const struct imm *imm, uint32_t len)
+{
+	const struct table *t = srv_table(s->srv);
+	uint32_t want;
+	struct slot *slot;
+
+	if (imm->block >= t->blocks || imm->slot >= t->slots) {
+		violation(s, "block %u slot %u: there are %u blocks, %u slots each", imm->block,
+			  imm->slot, t->blocks, t->slots);
+		return NULL;
+	}
+	want = tp_imm_len(s->conn, block_bytes(&t->block[imm->block]));
+	if (len != want) {
+		violation(s, "block %u: %u bytes came, its gradient ends in %u", imm->block, len,
+			  want);
+		return NULL;
+	}
+	slot = &s->slot[(size_t)imm->block * t->slots + imm->slot];
+	if (atomic_load_explicit(&slot->state, memory_order_acquire) != SLOT_FREE) {
+		violation(s, "block %u slot %u: filled without a credit", imm->block, imm->slot);
+		return NULL;
+	}
+	return slot;
+}
+
+static void enqueue(struct session *s, struct slot *slot, enum item_kind kind, bool notify)
+{
+	slot_set_state(slot, SLOT_QUEUED);
+	slot->notify = notify;
+	slot->item.kind = kind;
+	session_queue(s, &slot->item);
+}
+
+/* Sync: within the step that is being made, and the first for its block. */
+static bool step_allows(struct session *s, const struct imm *imm)
+{
+	const struct table *t = srv_table(s->srv);
+	uint64_t step = round_step(&s->srv->round);
+
+	if (s->posting != step) {
+		violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
+			  " is not released", imm->block, s->posting, step);
+		return false;
+	}
+	for (uint32_t i = 0; i < t->slots; i++)
+		if (s->slot[(size_t)imm->block * t->slots + i].step == step) {
+			violation(s, "block %u: a second gradient in step %" PRIu64, imm->block,
+				  step);
+			return false;
+		}
+	return true;
+}
+
+static void on_gradient(struct session *s, const struct imm *imm, uint32_t len)
+{
+	struct poller *p = s->poller;
+	struct slot *slot = claimed_slot(s, imm, len);
+
+	if (!slot)
+		return;
+	if (s->srv->opt.mode == SRV_SYNC) {
+		if (!step_allows(s, imm))
+			return;
+		slot->step = s->posting;
+		s->last_pushed = s->posting;
+	}
+	atomic_store_explicit(&p->gradients,
+			      atomic_load_explicit(&p->gradients, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	enqueue(s, slot, ITEM_GRAD, imm->notify);
+}
+
+static void on_init(struct session *s, const struct imm *imm, uint32_t len)
+{
+	struct slot *slot = claimed_slot(s, imm, len);
+
+	if (!slot)
+		return;
+	if (srv_table(s->srv)->block[imm->block].param->decl.init != WIRE_INIT_TRAINER)
+		violation(s, "block %u: its initial weights do not come from a trainer",
+			  imm->block);
+	else
+		enqueue(s, slot, ITEM_INIT, imm->notify);
+}
+
+static void on_pull(struct session *s, const struct imm *imm)
+{
+	const struct table *t = srv_table(s->srv);
+	struct pull *pull;
+	uint32_t wanted;
+
+	if (imm->block >= t->blocks) {
+		violation(s, "pull of block %u: there are %u", imm->block, t->blocks);
+		return;
+	}
+	pull = &s->pull[imm->block];
+	wanted = atomic_fetch_add(&pull->wanted, 1);
+	if (wanted >= SESSION_MAX_PULLS)
+		violation(s, "block %u: more than %d pulls unanswered", imm->block,
+			  SESSION_MAX_PULLS);
+	else if (wanted == 0)
+		session_queue(s, &pull->item);
+}
+
+/* A barrier counts by step: the one just passed, said again, changes nothing. */
+static void on_barrier(struct session *s, const struct imm *imm)
+{
+	uint64_t step = round_step(&s->srv->round);
+
+	if (s->srv->opt.mode != SRV_SYNC) {
+		violation(s, "a barrier in async mode, which has none");
+	} else if (imm->step == ((s->posting - 1) & IMM_STEP_MASK)) {
+		log_debug("%s: step %" PRIu64 " passed again", s->who, s->posting - 1);
+	} else if (imm->step != (s->posting & IMM_STEP_MASK) || s->posting != step) {
+		violation(s, "the barrier of step %u (low 29 bits), %" PRIu64
+			  " is next and step %" PRIu64 " is being made", imm->step, s->posting,
+			  step);
+	} else {
+		s->pass_step = s->posting++;
+		session_queue(s, &s->pass);
+	}
+}
+
+static void on_imm(struct session *s, const struct tp_event *ev)
+{
+	struct imm imm = imm_unpack(ev->imm);
+	enum session_state state = session_state(s);
+
+	if (state < SESSION_ATTACHING) {
+		/* The control thread may still be writing down who this is: it is told. */
+		if (!s->early)
+			inbox_post(&s->srv->inbox, &s->early_note);
+		s->early = true;
+		return;
+	}
+	if (state == SESSION_ACTIVE && imm.kind == IMM_GRAD)
+		on_gradient(s, &imm, ev->len);
+	else if (state == SESSION_ACTIVE && imm.kind == IMM_BARRIER)
+		on_barrier(s, &imm);
+	else if (state == SESSION_ACTIVE && imm.kind == IMM_PULL)
+		on_pull(s, &imm);
+	else if (state == SESSION_INITIALISING && imm.kind == IMM_INIT)
+		on_init(s, &imm, ev->len);
+	else
+		violation(s, "immediate 0x%08x: kind %u means nothing while %s", ev->imm, imm.kind,
+			  session_state_name(state));
+}
+
+static void on_message(struct session *s, const struct tp_event *ev)
+{
+	struct note *note;
+
+	if (atomic_fetch_add(&s->inbox_bytes, ev->len) > INBOX_MAX_BYTES)
+		note = NULL; /* faster than they can be handled */
+	else
+		note = malloc(sizeof(*note) + ev->len);
+	if (!note) {
+		log_warn("%s: no memory for its control messages, it ends", tp_conn_peer(ev->conn));
+		tp_conn_close(ev->conn);
+		return;
+	}
+	*note = (struct note){.kind = NOTE_MSG, .session = s, .len = ev->len};
+	memcpy(note->data, ev->msg, ev->len);
+	inbox_post(&s->srv->inbox, note);
+}
+
+static void on_event(const struct tp_event *ev)
+{
+	struct session *s = tp_conn_user(ev->conn);
+	bool condemned = atomic_load_explicit(&s->condemned, memory_order_relaxed);
+
+	switch (ev->kind) {
+	case TP_EV_IMM:
+		if (!condemned)
+			on_imm(s, ev);
+		break;
+	case TP_EV_MSG:
+		if (!condemned)
+			on_message(s, ev);
+		break;
+	case TP_EV_DONE: /* only bounce buffers are signalled */
+		session_bounce_done(s, ev->cookie);
+		break;
+	case TP_EV_ROOM:
+		session_unpark(s);
+		if (!atomic_exchange(&s->room_noted, true))
+			inbox_post(&s->srv->inbox, &s->room_note);
+		break;
+	case TP_EV_CLOSED:
+		session_unpark(s);
+		inbox_post(&s->srv->inbox, &s->closed_note);
+		break;
+	}
+}
+
+void *poller_main(void *arg)
+{
+	struct poller *p = arg;
+	struct tp_event ev[BATCH];
+
+	while (!atomic_load_explicit(&p->srv->pollers_end, memory_order_relaxed)) {
+		int n = tp_cq_poll(p->cq, ev, BATCH);
+
+		for (int i = 0; i < n; i++)
+			on_event(&ev[i]);
+		if (n == 0)
+			tp_cq_wait(p->cq, -1);
+	}
+	return NULL;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who runs an actor that is owed a run: the poster itself (the round; and every parameter when
+ * there are no workers), or the first free worker.
+ */
+#ifndef GS_SERVER_SCHED_H
+#define GS_SERVER_SCHED_H
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/actor.h"
+#include "server/runq.h"
+
+struct sched {
+	uint32_t workers;
+	struct runq *_Atomic runq; /* NULL until the parameters are known; nothing is posted before */
+	_Atomic bool stop;
+	_Atomic uint32_t sleepers __attribute__((aligned(64)));
+	sem_t wake;
+};
+
+void sched_init(struct sched *s, uint32_t workers);
+void sched_fini(struct sched *s);
+/* Makes the run queue for this many actors. -ENOMEM. Before the first post, once. */
+int sched_set_actors(struct sched *s, uint32_t actors);
+
+/* Posts, and sees to it that the actor runs. Any thread, no blocking. */
+void sched_post(struct sched *s, struct actor *actor, struct item *item);
+
+/* A worker's life, until sched_stop: takes actors, spins `spin_us` when there are none, sleeps. */
+void sched_work(struct sched *s, int32_t spin_us);
+/* Workers finish what is queued and return. */
+void sched_stop(struct sched *s);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The server object: made, stopped, destroyed.
+ */
+#include "server/server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "server/internal.h"
+#include "server/options.h"
+
+/* Connections beyond the trainers, so that one too many is told why it can't come in. */
+enum { SPARE_CONNECTIONS = 8 };
+
+static int listen_all(struct srv *srv)
+{
+	struct tp_options opt = {.max_conns = srv->opt.trainers + SPARE_CONNECTIONS};
+
+	for (uint32_t i = 0; i < srv->opt.n_listen; i++) {
+		int rc = tp_listen(srv->opt.listen[i], &opt, &srv->listener[i]);
+
+		if (rc)
+			return err_wrap(rc, "%s", srv->opt.listen[i]);
+	}
+	return 0;
+}
+
+static int start_threads(struct srv *srv)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < srv->opt.pollers && !rc; i++) {
+		struct poller *p = &srv->poller[i];
+
+		p->srv = srv;
+		rc = tp_cq_create(srv->opt.spin_us, &p->cq);
+		if (rc)
+			return rc;
+		rc = pthread_create(&p->thread, NULL, poller_main, p);
+		p->started = rc == 0;
+	}
+	for (uint32_t i = 0; i < srv->opt.workers && !rc; i++) {
+		rc = pthread_create(&srv->worker[i], NULL, worker_main, srv);
+		if (!rc)
+			srv->workers_started++;
+	}
+	return rc ? err_set(rc, "a thread could not be started: %s", strerror(rc)) : 0;
+}
+
+static int copy_options(struct srv *srv, const struct srv_options *opt)
+{
+	srv->opt = *opt;
+	for (uint32_t i = 0; i < opt->n_listen; i++) {
+		srv->uri[i] = strdup(opt->listen[i]);
+		srv->opt.listen[i] = srv->uri[i];
+		if (!srv->uri[i])
+			return err_set(ENOMEM, "no memory for the server");
+	}
+	return 0;
+}
+
+int srv_create(const struct srv_options *opt, struct srv **out)
+{
+	int rc = options_check(opt);
+	struct srv *srv;
+
+	if (rc)
+		return rc;
+	srv = aligned_alloc(64, (sizeof(*srv) + 63) / 64 * 64);
+	if (!srv)
+		return err_set(ENOMEM, "no memory for the server");
+	memset(srv, 0, sizeof(*srv));
+	srv->inbox.fd = -1;
+	sched_init(&srv->sched, opt->workers);
+	srv->poller = calloc(opt->pollers, sizeof(*srv->poller));
+	srv->worker = calloc(opt->workers + 1, sizeof(*srv->worker));
+	srv->rank = calloc(opt->trainers, sizeof(*srv->rank));
+	rc = srv->poller && srv->worker && srv->rank
+		     ? copy_options(srv, opt)
+		     : err_set(ENOMEM, "no memory for the server");
+	if (!rc)
+		rc = inbox_init(&srv->inbox);
+	if (!rc)
+		rc = round_init(&srv->round, srv, opt->trainers);
+	if (!rc)
+		rc = listen_all(srv);
+	if (!rc)
+		rc = start_threads(srv);
+	if (rc) {
+		srv_destroy(srv);
+		return rc;
+	}
+	*out = srv;
+	return 0;
+}
+
+const char *srv_uri(const struct srv *srv, uint32_t i)
+{
+	return i < srv->opt.n_listen ? tp_listener_uri(srv->listener[i]) : NULL;
+}
+
+void srv_stop(struct srv *srv)
+{
+	uint64_t one = 1;
+
+	atomic_store(&srv->stop, true);
+	/* write(2), not eventfd_write: a signal handler may call this. A full counter wakes too. */
+	if (write(srv->inbox.fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+static void stop_threads(struct srv *srv)
+{
+	atomic_store(&srv->pollers_end, true);
+	for (uint32_t i = 0; i < srv->opt.pollers; i++) {
+		if (srv->poller[i].started) {
+			tp_cq_wake(srv->poller[i].cq);
+			pthread_join(srv->poller[i].thread, NULL);
+		}
+	}
+	sched_stop(&srv->sched);
+	for (uint32_t i = 0; i < srv->workers_started; i++)
+		pthread_join(srv->worker[i], NULL);
+}
+
+/* Connections that did not end by themselves; nobody else runs any more. */
+static void free_sessions(struct srv *srv)
+{
+	while (srv->sessions) {
+		struct session *s = srv->sessions;
+
+		srv->sessions = s->next;
+		session_destroy(s);
+	}
+	session_destroy(srv->spare);
+}
+
+void srv_destroy(struct srv *srv)
+{
+	if (!srv)
+		return;
+	if (srv->poller && srv->worker)
+		stop_threads(srv);
+	if (srv->inbox.fd >= 0)
+		inbox_drain(&srv->inbox, control_note);
+	free_sessions(srv);
+	for (uint32_t i = 0; i < srv->opt.n_listen; i++) {
+		tp_listener_destroy(srv->listener[i]);
+		free(srv->uri[i]);
+	}
+	for (uint32_t i = 0; srv->poller && i < srv->opt.pollers; i++)
+		tp_cq_destroy(srv->poller[i].cq);
+	round_fini(&srv->round);
+	table_destroy(srv_table(srv));
+	sched_fini(&srv->sched);
+	inbox_fini(&srv->inbox);
+	free(srv->rank);
+	free(srv->worker);
+	free(srv->poller);
+	free(srv);
+}
+
+void srv_get_stats(const struct srv *srv, struct srv_stats *out)
+{
+	const struct table *t = srv_table(srv);
+	uint64_t step = atomic_load(&srv->round.step);
+
+	*out = (struct srv_stats){
+		.step = step ? step - 1 : 0,
+		.joined = atomic_load(&srv->joined),
+		.violations = atomic_load(&srv->violations),
+		.connected = atomic_load(&srv->connected),
+		.memory = atomic_load(&srv->session_memory),
+	};
+	for (uint32_t i = 0; i < srv->opt.pollers; i++)
+		out->gradients += atomic_load(&srv->poller[i].gradients);
+	if (t) {
+		out->memory += t->plan.weights + t->plan.state;
+		for (uint32_t i = 0; i < t->blocks; i++)
+			out->updates += atomic_load(t->block[i].version) / 2;
+	}
+}

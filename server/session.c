@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trainer's session: memory, references, and the words that the server writes to the trainer.
+ */
+#include "server/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "proto/imm.h"
+#include "proto/layout.h"
+#include "server/internal.h"
+
+static void init_note(struct session *s, struct note *note, enum note_kind kind)
+{
+	note->kind = kind;
+	note->session = s;
+}
+
+struct session *session_create(struct srv *srv, struct poller *poller)
+{
+	struct session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->srv = srv;
+	s->poller = poller;
+	atomic_init(&s->state, SESSION_HELLO);
+	atomic_init(&s->refs, 1);
+	pthread_spin_init(&s->park_lock, PTHREAD_PROCESS_PRIVATE);
+	init_note(s, &s->early_note, NOTE_EARLY);
+	init_note(s, &s->closed_note, NOTE_CLOSED);
+	init_note(s, &s->reap_note, NOTE_REAP);
+	init_note(s, &s->started_note, NOTE_STARTED);
+	init_note(s, &s->left_note, NOTE_LEFT);
+	init_note(s, &s->room_note, NOTE_ROOM);
+	s->join = (struct item){.kind = ITEM_JOIN, .home = &srv->round.actor};
+	s->pass = (struct item){.kind = ITEM_PASS, .home = &srv->round.actor};
+	s->leave = (struct item){.kind = ITEM_LEAVE, .home = &srv->round.actor};
+	s->release = (struct item){.kind = ITEM_RELEASE, .home = &srv->round.actor};
+	return s;
+}
+
+void session_destroy(struct session *s)
+{
+	if (!s)
+		return;
+	tp_conn_destroy(s->conn); /* with its regions and remotes */
+	tp_arena_destroy(s->slot_mem);
+	tp_arena_destroy(s->words_mem);
+	tp_arena_destroy(s->bounce_mem);
+	if (s->slot)
+		atomic_fetch_sub(&s->srv->session_memory, srv_table(s->srv)->slots_len);
+	handshake_drop_outgoing(s);
+	free(s->declared);
+	free(s->slot);
+	free(s->pull);
+	free(s->credit);
+	pthread_spin_destroy(&s->park_lock);
+	free(s);
+}
+
+enum session_state session_state(const struct session *s)
+{
+	return (enum session_state)atomic_load_explicit(&s->state, memory_order_acquire);
+}
+
+void session_set_state(struct session *s, enum session_state state)
+{
+	log_debug("%s: %s -> %s", s->who, session_state_name(session_state(s)),
+		  session_state_name(state));
+	/* Release: a poller that sees the state sees what was set up for it. */
+	atomic_store_explicit(&s->state, state, memory_order_release);
+}
+
+const char *session_state_name(enum session_state state)
+{
+	static const char *const names[] = {
+		[SESSION_HELLO] = "connected",
+		[SESSION_DECLARING] = "declaring",
+		[SESSION_ATTACHING] = "attaching",
+		[SESSION_HELD] = "waiting for initial weights",
+		[SESSION_INITIALISING] = "writing initial weights",
+		[SESSION_JOINING] = "waiting to start",
+		[SESSION_ACTIVE] = "training",
+		[SESSION_LEAVING] = "leaving",
+		[SESSION_CLOSED] = "closed",
+	};
+
+	return names[state];
+}
+
+void session_get(struct session *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+}
+
+void session_put(struct session *s)
+{
+	if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1)
+		inbox_post(&s->srv->inbox, &s->reap_note);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static int make_lanes(struct session *s, const struct table *t)
+{
+	uint8_t *base = tp_arena_base(s->slot_mem);
+
+	s->slot = calloc((size_t)t->blocks * t->slots, sizeof(*s->slot));
+	s->pull = calloc(t->blocks, sizeof(*s->pull));
+	s->credit = calloc(t->blocks, sizeof(*s->credit));
+	if (!s->slot || !s->pull || !s->credit)
+		return err_set(ENOMEM, "no memory to keep %u slots of %u blocks", t->slots,
+			       t->blocks);
+	for (uint32_t b = 0; b < t->blocks; b++) {
+		const struct block *block = &t->block[b];
+		const struct wire_place *place = &block->param->place;
+		struct actor *home = &block->param->actor;
+
+		for (uint32_t i = 0; i < t->slots; i++)
+			s->slot[(size_t)b * t->slots + i] = (struct slot){
+				.item = {.home = home},
+				.session = s,
+				.block = b,
+				.data = (float *)(base + place->slots_off + i * place->slots_stride) +
+					block->first,
+			};
+		s->pull[b] = (struct pull){
+			.item = {.kind = ITEM_PULL, .home = home}, .session = s, .block = b};
+		s->credit[b] = (struct credit){
+			.item = {.kind = ITEM_CREDIT, .home = home}, .session = s, .block = b};
+	}
+	return 0;
+}
+
+int session_allocate(struct session *s)
+{
+	struct table *t = srv_table(s->srv);
+	int rc;
+
+	rc = tp_arena_create("gradslot-slots", t->slots_len, TP_ARENA_PREFAULT, &s->slot_mem);
+	if (!rc)
+		rc = tp_arena_create("gradslot-words", layout_credit_off(t->blocks),
+				     TP_ARENA_PREFAULT, &s->words_mem);
+	if (!rc)
+		rc = make_lanes(s, t);
+	if (!rc)
+		rc = tp_expose(s->conn, t->weights, TP_PEER_READ, &s->weights_region);
+	if (!rc)
+		rc = tp_expose(s->conn, s->slot_mem, TP_PEER_WRITE, &s->slot_region);
+	if (!rc)
+		rc = tp_expose(s->conn, s->words_mem, TP_LOCAL, &s->words_region);
+	if (!rc && !tp_conn_limits(s->conn).load_store) {
+		rc = tp_arena_create("gradslot-bounce", SESSION_BOUNCES * t->max_block_bytes, 0,
+				     &s->bounce_mem);
+		if (!rc)
+			rc = tp_expose(s->conn, s->bounce_mem, TP_LOCAL, &s->bounce_region);
+	}
+	if (s->slot)
+		atomic_fetch_add(&s->srv->session_memory, t->slots_len);
+	if (rc)
+		return rc;
+	s->words = tp_arena_base(s->words_mem);
+	return 0;
+}
+
+int session_attach(struct session *s, const struct wire_ref *mailbox)
+{
+	const struct table *t = srv_table(s->srv);
+	uint64_t need = layout_mailbox_len(t->blocks, t->plan.weights);
+	struct tp_ref ref = {.addr = mailbox->addr, .len = mailbox->len, .key = mailbox->key};
+
+	if (ref.len < need)
+		return err_set(EPROTO, "the mailbox has %" PRIu64 " bytes, %" PRIu64 " are needed",
+			       ref.len, need);
+	ref.len = need;
+	return tp_attach(s->conn, &ref, TP_PEER_WRITE, need, &s->mailbox);
+}
+
+/* ---- the end of a session ---------------------------------------------------------------------- */
+
+void session_condemn(struct session *s, enum wire_error_code code, const char *fmt, ...)
+{
+	struct wire_msg msg = {.kind = WIRE_ERROR, .error = {.code = code}};
+	uint8_t buf[WIRE_MSG_MAX];
+	va_list ap;
+	int len;
+
+	if (atomic_exchange(&s->condemned, true))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(msg.error.text, sizeof(msg.error.text), fmt, ap);
+	va_end(ap);
+	if (code == WIRE_E_PROTOCOL)
+		atomic_fetch_add(&s->srv->violations, 1);
+	if (code == WIRE_E_SHUTDOWN)
+		log_debug("%s: %s", s->who, msg.error.text);
+	else
+		log_warn("%s (%s): ended: %s", s->who, session_state_name(session_state(s)),
+			 msg.error.text);
+	len = wire_encode(&msg, buf, sizeof(buf));
+	/* A trainer that leaves no room for it learns of the end from its connection. */
+	if (len > 0)
+		tp_send(s->conn, buf, (size_t)len);
+	tp_conn_close(s->conn);
+}
+
+/* ---- slots and words --------------------------------------------------------------------------- */
+
+void slot_set_state(struct slot *slot, enum slot_state state)
+{
+	/* Release: whoever fills or queues it next does so after what its user did before. */
+	atomic_store_explicit(&slot->state, (uint8_t)state, memory_order_release);
+}
+
+void session_free_slot(struct slot *slot)
+{
+	struct session *s = slot->session;
+
+	slot_set_state(slot, SLOT_FREE);
+	session_put(s);
+}
+
+void session_queue(struct session *s, struct item *item)
+{
+	session_get(s);
+	srv_post(s->srv, item->home, item);
+}
+
+static uint32_t room_generation(struct session *s)
+{
+	uint32_t gen;
+
+	pthread_spin_lock(&s->park_lock);
+	gen = s->room_gen;
+	pthread_spin_unlock(&s->park_lock);
+	return gen;
+}
+
+/* Keeps the item until there is room. If room came since `gen` was read, its news may be over:
+ * then the item goes back to its actor at once. */
+static void park(struct session *s, struct item *item, uint32_t gen)
+{
+	bool stale;
+
+	session_get(s);
+	pthread_spin_lock(&s->park_lock);
+	stale = s->room_gen != gen;
+	if (!stale) {
+		item->next = s->parked;
+		s->parked = item;
+	}
+	pthread_spin_unlock(&s->park_lock);
+	if (stale)
+		srv_post(s->srv, item->home, item);
+}
+
+void session_unpark(struct session *s)
+{
+	struct item *item, *next;
+
+	pthread_spin_lock(&s->park_lock);
+	s->room_gen++;
+	item = s->parked;
+	s->parked = NULL;
+	pthread_spin_unlock(&s->park_lock);
+	for (; item; item = next) {
+		next = item->next;
+		srv_post(s->srv, item->home, item);
+	}
+}
+
+static _Atomic uint64_t *word(struct session *s, uint64_t off)
+{
+	return (_Atomic uint64_t *)(s->words + off);
+}
+
+/* Writes the 8-byte word at `off` of the mailbox. -EAGAIN when there is no room; any other failure
+ * means that the connection is over, and needs no answer. */
+static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm)
+{
+	struct tp_op op = {
+		.kind = TP_OP_WRITE,
+		.flags = notify ? TP_F_IMM : 0,
+		.imm = imm,
+		.local = s->words + off,
+		.region = s->words_region,
+		.remote = s->mailbox,
+		.offset = off,
+		.len = sizeof(uint64_t),
+	};
+
+	return tp_post(s->conn, &op, 1) == -EAGAIN ? -EAGAIN : 0;
+}
+
+static void write_credit(struct credit *c)
+{
+	struct session *s = c->session;
+	uint32_t gen = room_generation(s);
+
+	if (write_word(s, layout_credit_off(c->block), c->notify,
+		       imm_block(IMM_APPLIED, c->block, 0, false)) == -EAGAIN) {
+		c->parked = true;
+		park(s, &c->item, gen);
+	} else {
+		c->notify = false;
+	}
+}
+
+void session_credit(struct session *s, uint32_t block, bool notify)
+{
+	struct credit *c = &s->credit[block];
+
+	atomic_fetch_add_explicit(word(s, layout_credit_off(block)), 1, memory_order_relaxed);
+	c->notify |= notify;
+	if (!c->parked)
+		write_credit(c);
+}
+
+void session_retry_credit(struct credit *c)
+{
+	struct session *s = c->session;
+
+	c->parked = false;
+	write_credit(c);
+	session_put(s);
+}
+
+static void write_release(struct session *s)
+{
+	uint32_t gen = room_generation(s);
+	uint64_t step = atomic_load_explicit(word(s, 0), memory_order_relaxed);
+
+	if (write_word(s, 0, true, imm_step(IMM_RELEASE, step)) == -EAGAIN) {
+		s->release_parked = true;
+		park(s, &s->release, gen);
+	}
+}
+
+void session_release(struct session *s, uint64_t step)
+{
+	atomic_store_explicit(word(s, 0), step, memory_order_relaxed);
+	if (!s->release_parked)
+		write_release(s);
+}
+
+void session_retry_release(struct session *s)
+{
+	s->release_parked = false;
+	write_release(s);
+	session_put(s);
+}
+
+/* ---- pulls through the queue ------------------------------------------------------------------- */
+
+static int take_bounce(struct session *s)
+{
+	uint32_t busy = atomic_load(&s->bounce_busy);
+
+	while (busy != (1u << SESSION_BOUNCES) - 1) {
+		int i = __builtin_ctz(~busy);
+
+		if (atomic_compare_exchange_weak(&s->bounce_busy, &busy, busy | 1u << i))
+			return i;
+	}
+	return -1;
+}
+
+void session_bounce_done(struct session *s, uint64_t bounce)
+{
+	atomic_fetch_and(&s->bounce_busy, ~(1u << bounce));
+	session_unpark(s);
+}
+
+/* Over a network the NIC reads the source after the actor went on to the next update, so the block
+ * is copied aside first. -EAGAIN: no room, or every buffer is still being read. */
+static int write_block(struct session *s, const struct block *b)
+{
+	const struct table *t = srv_table(s->srv);
+	uint64_t off = b->param->place.weights_off + b->first * sizeof(float);
+	struct tp_op op = {
+		.kind = TP_OP_WRITE,
+		.flags = TP_F_IMM,
+		.imm = imm_block(IMM_PULLED, b->id, 0, false),
+		.local = b->param->weights + b->first,
+		.region = s->weights_region,
+		.remote = s->mailbox,
+		.offset = layout_landing_off(t->blocks, off),
+		.len = block_bytes(b),
+	};
+	int bounce = -1, rc;
+
+	if (s->bounce_mem) {
+		bounce = take_bounce(s);
+		if (bounce < 0)
+			return -EAGAIN;
+		op.local = (uint8_t *)tp_arena_base(s->bounce_mem) +
+			   (uint64_t)bounce * t->max_block_bytes;
+		op.region = s->bounce_region;
+		op.flags |= TP_F_SIGNAL;
+		op.cookie = (uint64_t)bounce;
+		memcpy(op.local, b->param->weights + b->first, op.len);
+	}
+	rc = tp_post(s->conn, &op, 1);
+	if (rc < 0 && bounce >= 0)
+		atomic_fetch_and(&s->bounce_busy, ~(1u << bounce));
+	return rc == -EAGAIN ? -EAGAIN : 0;
+}
+
+void session_answer_pull(struct pull *pull)
+{
+	struct session *s = pull->session;
+	uint32_t gen = room_generation(s);
+
+	if (write_block(s, &srv_table(s->srv)->block[pull->block]) == -EAGAIN)
+		park(s, &pull->item, gen);
+	else if (atomic_fetch_sub(&pull->wanted, 1) > 1)
+		session_queue(s, &pull->item); /* asked again meanwhile */
+	session_put(s);
+}

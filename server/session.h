@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trainer's session: its connection, its slots, and what the server writes back to it.
+ *
+ *   HELLO ─▶ DECLARING ─▶ ATTACHING ─▶ HELD ─▶ INITIALISING ─▶ JOINING ─▶ ACTIVE ─▶ LEAVING
+ *     │          │            │          └──────────────────────▶│          │          │
+ *     └──────────┴────────────┴────────── CLOSED ◀───────────────┴──────────┴──────────┘
+ *
+ * Threads. The control thread owns the session's life and is the only one that changes its state.
+ * The poller of its connection reads the state and owns the fields marked so. Workers, and whoever
+ * runs the round, hold references.
+ *
+ * Invariants:
+ *  1. refs counts: one of the control thread until CLOSED, one of the round while it knows the
+ *     session, one for each item (slot, pull, credit, release) that is queued or parked. The last
+ *     one dropped has the control thread free it: so slots outlive the trainer that filled them.
+ *  2. A slot is QUEUED from the poller's taking it until its parameter's actor is done with it.
+ *     Only then is the trainer told.
+ *  3. Words that are written to the trainer only grow; a repeated write is harmless.
+ */
+#ifndef GS_SERVER_SESSION_H
+#define GS_SERVER_SESSION_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/wire.h"
+#include "server/actor.h"
+#include "server/inbox.h"
+#include "server/table.h"
+#include "transport/transport.h"
+
+struct poller;
+
+enum session_state {
+	SESSION_HELLO,        /* connected; hello is awaited */
+	SESSION_DECLARING,    /* welcomed; declarations come */
+	SESSION_ATTACHING,    /* granted; its mailbox is awaited */
+	SESSION_HELD,         /* complete; initial weights are awaited from another trainer */
+	SESSION_INITIALISING, /* it writes the initial weights */
+	SESSION_JOINING,      /* weights are there; waits for the first or the next step */
+	SESSION_ACTIVE,       /* trains */
+	SESSION_LEAVING,      /* said bye */
+	SESSION_CLOSED,       /* its connection is over */
+};
+
+enum slot_state {
+	SLOT_FREE,   /* the trainer may fill it */
+	SLOT_QUEUED, /* it holds what a parameter's actor has yet to use */
+};
+
+/* The server's side of a slot: the queue's node lives here, out of the trainer's reach; the memory
+ * that the trainer writes is `data`. */
+struct slot {
+	struct item item;
+	struct session *session;
+	const float *data;
+	uint64_t step; /* poller; sync: the step whose gradient it last held */
+	uint32_t block;
+	_Atomic uint8_t state;
+	bool notify;
+};
+
+struct pull {
+	struct item item;
+	struct session *session;
+	uint32_t block;
+	_Atomic uint32_t wanted; /* requests unanswered; whoever moves it from 0 queues the item */
+};
+
+struct credit {
+	struct item item;
+	struct session *session;
+	uint32_t block;
+	bool parked, notify; /* actor */
+};
+
+enum {
+	SESSION_BOUNCES = 4,
+	SESSION_MAX_PULLS = 4, /* of one block, unanswered */
+};
+
+struct session {
+	struct srv *srv;
+	struct poller *poller;
+	struct tp_conn *conn;
+	struct session *next; /* control's list */
+	char who[224];        /* for logs: rank, name, peer */
+
+	_Atomic int state;
+	_Atomic bool condemned; /* its end was decided: nothing more is taken from it */
+	_Atomic uint32_t refs;
+
+	/* control */
+	bool has_rank;
+	uint32_t rank;
+	uint64_t deadline; /* of the talk before ACTIVE; 0: none */
+	struct wire_param *declared;
+	uint32_t n_declared, cap_declared;
+	struct outgoing *out_first, *out_last;
+
+	/* poller */
+	uint64_t posting;     /* sync: the step of its next gradient; control sets it before ACTIVE */
+	uint64_t last_pushed; /* sync: the step of its last gradient */
+	bool early;           /* early_note is under way */
+
+	/* round */
+	uint64_t first_step;
+	uint64_t pass_step;
+	bool release_parked;
+	struct item join, pass, leave, release;
+
+	/* memory; set up before ACTIVE, then constant */
+	struct tp_arena *slot_mem, *words_mem, *bounce_mem;
+	struct tp_region *weights_region, *slot_region, *words_region, *bounce_region;
+	struct tp_remote *mailbox;
+	struct slot *slot;     /* [block * slots + s] */
+	struct pull *pull;     /* [block] */
+	struct credit *credit; /* [block] */
+	uint8_t *words;        /* a copy of the mailbox's head and credits */
+	_Atomic uint32_t bounce_busy; /* bit i: bounce buffer i carries a pull's answer */
+
+	/* items that wait for room on the connection */
+	pthread_spinlock_t park_lock;
+	struct item *parked;
+	uint32_t room_gen;
+
+	_Atomic uint64_t inbox_bytes; /* messages that control has yet to handle */
+	_Atomic bool room_noted;
+	struct note early_note, closed_note, reap_note, started_note, left_note, room_note;
+};
+
+/* A session for a connection to come; refs = 1 (control's). NULL: no memory. */
+struct session *session_create(struct srv *srv, struct poller *poller);
+/* Frees all that it has, its connection too. */
+void session_destroy(struct session *s);
+
+enum session_state session_state(const struct session *s);
+void session_set_state(struct session *s, enum session_state state);
+const char *session_state_name(enum session_state state);
+
+void session_get(struct session *s);
+void session_put(struct session *s);
+/* Posts an item of the session to its actor, with the reference that the actor drops. */
+void session_queue(struct session *s, struct item *item);
+
+/* Slots, credits, regions for the table: after it was declared. -ENOMEM, tp_expose's. */
+int session_allocate(struct session *s);
+/* Reaches the trainer's mailbox. */
+int session_attach(struct session *s, const struct wire_ref *mailbox);
+
+/* Ends it with a reason: logs, tells the trainer, closes the connection. Any thread, once. */
+void session_condemn(struct session *s, enum wire_error_code code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+void slot_set_state(struct slot *slot, enum slot_state state);
+
+/* The slot was used: free it, and drop its reference. The trainer is told by the caller. */
+void session_free_slot(struct slot *slot);
+
+/* Moves the credit of `block` and writes it to the trainer. Only the block's actor calls it. */
+void session_credit(struct session *s, uint32_t block, bool notify);
+/* ITEM_CREDIT: writes a parked credit. */
+void session_retry_credit(struct credit *credit);
+/* Writes `released` to the trainer. Only the round calls it. */
+void session_release(struct session *s, uint64_t step);
+void session_retry_release(struct session *s);
+/* ITEM_PULL: answers with the block as it is. */
+void session_answer_pull(struct pull *pull);
+/* A bounce buffer's write has ended. */
+void session_bounce_done(struct session *s, uint64_t bounce);
+/* There is room, or the connection is over: parked items go back to their actors. Poller. */
+void session_unpark(struct session *s);
+
+#endif
