@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The commands of `gradslot`. Each takes its own argv (argv[0] is the command's name), prints its
+ * results to stdout and everything else to stderr, and returns the exit status: EXIT_OK,
+ * EXIT_FAILED or EXIT_USAGE of cli/opt.h.
+ */
+#ifndef GS_CLI_CMD_H
+#define GS_CLI_CMD_H
+
+int cmd_serve(int argc, char **argv);
+int cmd_demo(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+
+/* Not for users: what demo and bench start as processes of their own. */
+int cmd_demo_trainer(int argc, char **argv);
+int cmd_demo_single(int argc, char **argv);
+int cmd_bench_trainer(int argc, char **argv);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `gradslot demo-trainer`: one trainer of the demo. Each rank computes the gradient of its shard
+ * straight into the buffers that the pushes leave from; rank 0 also evaluates, and reports.
+ */
+#include "cli/cmd.h"
+#include "cli/demo_job.h"
+#include "cli/json.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "demo/mlp.h"
+#include "gradslot/gradslot.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { REPORT_MS = 100 };
+
+struct work {
+	struct digits_config config;
+	bool async;
+	unsigned rank, steps;
+	struct digits *digits;
+	struct digits_feed *feed;
+	struct mlp *mlp;
+	gs_trainer *trainer;
+	gs_param *params[MLP_PARAMS];
+	float *memory;              /* the weights, one parameter after the other */
+	float *weights[MLP_PARAMS]; /* into memory */
+	uint64_t began, reported;
+	double loss_sum; /* since the last report */
+	unsigned loss_n;
+};
+
+/* The library keeps its own text. */
+static int lib(int rc)
+{
+	return rc < 0 ? err_set(-rc, "%s", gs_last_error()) : 0;
+}
+
+static int declare(struct work *w, unsigned p)
+{
+	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+	struct mlp_init init = mlp_init_of(p, w->config.seed);
+	struct kern_opt opt = w->async ? digits_async_opt(&w->config) : w->config.opt;
+
+	d.name = mlp_params[p].name;
+	d.ndim = mlp_params[p].ndim;
+	for (unsigned i = 0; i < d.ndim; i++)
+		d.shape[i] = mlp_params[p].shape[i];
+	d.optimizer = kern_opt_name(&opt);
+	gs_setting(&d, "lr", opt.lr);
+	if (opt.rule != KERN_SGD)
+		gs_setting(&d, "momentum", opt.momentum);
+	d.init = init.kind == KERN_INIT_NORMAL ? GS_INIT_NORMAL : GS_INIT_CONSTANT;
+	d.init_seed = init.seed;
+	d.init_a = init.a;
+	d.init_b = init.b;
+	return lib(gs_declare(w->trainer, &d, &w->params[p]));
+}
+
+static int join(struct work *w, const char *uri, int64_t spin_us)
+{
+	struct gs_options opt = GS_OPTIONS_INIT;
+	char name[32];
+
+	snprintf(name, sizeof(name), "demo trainer %u", w->rank);
+	opt.uri = uri;
+	opt.name = name;
+	opt.rank = (int32_t)w->rank;
+	opt.spin_us = (int32_t)spin_us;
+	int rc = lib(gs_connect(&opt, &w->trainer));
+	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
+		rc = declare(w, p);
+	return rc < 0 ? rc : lib(gs_start(w->trainer));
+}
+
+static int prepare(struct work *w)
+{
+	int rc = digits_check(&w->config);
+
+	if (rc == 0)
+		rc = digits_load(w->config.seed, &w->digits);
+	if (rc == 0)
+		rc = digits_feed_create(w->digits, &w->config, w->rank, &w->feed);
+	if (rc == 0)
+		rc = mlp_create(digits_shard_rows(&w->config), &w->mlp);
+	if (rc < 0)
+		return rc;
+	w->steps = digits_steps(&w->config);
+	w->memory = calloc(MLP_WEIGHTS, sizeof(float));
+	if (!w->memory)
+		return err_set(ENOMEM, "no memory for the weights");
+	for (unsigned p = 0; p < MLP_PARAMS; p++)
+		w->weights[p] = w->memory + mlp_params[p].offset;
+	return 0;
+}
+
+static int pull(struct work *w)
+{
+	return lib(gs_pull_many(w->trainer, w->params, w->weights, MLP_PARAMS,
+				w->async ? GS_CONSISTENT : GS_RELAXED));
+}
+
+static int report(struct work *w, unsigned step)
+{
+	uint64_t now = clock_ns();
+	unsigned per_epoch = w->steps / w->config.epochs, hits;
+
+	if (w->rank != 0 || (step != w->steps && now - w->reported < REPORT_MS * NS_PER_MS))
+		return 0;
+	w->reported = now;
+	mlp_evaluate(w->mlp, (const float *const *)w->weights, w->digits->test_x[0],
+		     w->digits->test_y, DIGITS_TEST, NULL, &hits);
+	double loss = w->loss_sum / w->loss_n;
+	w->loss_sum = 0;
+	w->loss_n = 0;
+	return json_line(json_pack("{s:i, s:i, s:f, s:f, s:f}", "step", (int)step, "epoch",
+				   (int)((step - 1) / per_epoch + 1), "loss", loss, "accuracy",
+				   (double)hits / DIGITS_TEST, "seconds",
+				   (double)(now - w->began) / NS_PER_S));
+}
+
+static int train_step(struct work *w, unsigned step)
+{
+	float *grads[MLP_PARAMS];
+	const uint8_t *y;
+	const float *x;
+	double loss;
+	int rc = 0;
+
+	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
+		rc = lib(gs_grad_buffer(w->trainer, w->params[p], &grads[p]));
+	if (rc < 0)
+		return rc;
+	digits_feed_step(w->feed, step, &x, &y);
+	mlp_gradient(w->mlp, (const float *const *)w->weights, x, y, digits_shard_rows(&w->config),
+		     grads, &loss, NULL);
+	w->loss_sum += loss;
+	w->loss_n++;
+	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
+		rc = lib(gs_push(w->trainer, w->params[p], grads[p]));
+	if (rc == 0 && !w->async)
+		rc = lib(gs_step_end(w->trainer));
+	return rc < 0 ? rc : pull(w);
+}
+
+/* The weights are final when every gradient of every trainer is in them: in async mode nothing but
+ * the versions tells. */
+static int wait_for_others(struct work *w)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+	uint64_t all = (uint64_t)w->steps * w->config.trainers, version;
+
+	for (unsigned p = 0; p < MLP_PARAMS; p++) {
+		for (;;) {
+			int rc = lib(gs_block_version(w->trainer, w->params[p],
+						      mlp_params[p].len - 1, &version));
+			if (rc < 0)
+				return rc;
+			if (version >= all)
+				break;
+			nanosleep(&nap, NULL);
+		}
+	}
+	return pull(w);
+}
+
+static int result(struct work *w)
+{
+	double seconds = (double)(clock_ns() - w->began) / NS_PER_S, loss;
+	struct gs_info info;
+	char checksum[17];
+	unsigned hits;
+
+	mlp_evaluate(w->mlp, (const float *const *)w->weights, w->digits->test_x[0],
+		     w->digits->test_y, DIGITS_TEST, &loss, &hits);
+	gs_get_info(w->trainer, &info);
+	snprintf(checksum, sizeof(checksum), "%016" PRIx64,
+		 mlp_checksum((const float *const *)w->weights));
+	return json_line(json_pack("{s:b, s:i, s:f, s:f, s:i, s:s, s:f, s:s}", "result", 1, "steps",
+				   (int)w->steps, "loss", loss, "accuracy",
+				   (double)hits / DIGITS_TEST, "hits", (int)hits, "checksum",
+				   checksum, "seconds", seconds, "transport", info.transport));
+}
+
+static int train(struct work *w)
+{
+	int rc = pull(w);
+
+	w->began = w->reported = clock_ns();
+	for (unsigned step = 1; step <= w->steps && rc == 0; step++) {
+		rc = train_step(w, step);
+		if (rc == 0)
+			rc = report(w, step);
+	}
+	if (rc == 0 && w->rank == 0 && w->async)
+		rc = wait_for_others(w);
+	if (rc == 0 && w->rank == 0)
+		rc = result(w);
+	return rc < 0 ? rc : lib(gs_leave(w->trainer));
+}
+
+int cmd_demo_trainer(int argc, char **argv)
+{
+	struct demo_run run = demo_run_default();
+	const char *uri = "shm:gradslot";
+	int64_t rank = 0, spin_us = GS_SPIN_DEFAULT;
+	struct work work = {0};
+	const struct opt opts[] = {
+	    {"uri", OPT_TEXT, &uri, "URI", .help = "the server's"},
+	    {"rank", OPT_NUMBER, &rank, "N", "of this trainer", .min = 0, .max = 95},
+	    {"spin", OPT_NUMBER, &spin_us, "US|forever", "polls before it sleeps", .min = 0,
+	     .max = 1000000000, .word = "forever", .word_value = GS_SPIN_FOREVER},
+	    DEMO_RUN_LINES(run),
+	    {NULL},
+	};
+	const struct opt_command cmd = {"gradslot demo-trainer", "One trainer of the demo.", NULL,
+					opts};
+
+	int rc = opt_parse(&cmd, argc, argv);
+	if (rc != OPT_RUN)
+		return rc;
+	work.config = demo_config(&run);
+	work.async = run.mode == 1;
+	work.rank = (unsigned)rank;
+	rc = prepare(&work);
+	if (rc == 0)
+		rc = join(&work, uri, spin_us);
+	if (rc == 0)
+		rc = train(&work);
+	if (rc < 0)
+		log_error("trainer %u: %s", work.rank, err_text());
+	gs_close(work.trainer);
+	free(work.memory);
+	mlp_destroy(work.mlp);
+	digits_feed_destroy(work.feed);
+	digits_free(work.digits);
+	return rc < 0 ? EXIT_FAILED : EXIT_OK;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A training job on this machine: a server and its trainers, as processes of their own. demo and
+ * bench differ only in what a trainer is and what they do with its lines.
+ *
+ * Errors: negative errno with err_text(); -EINTR when a signal asked this process to end, with
+ * everything as after any other error: only job_abandon or job_destroy make sense.
+ */
+#ifndef GS_CLI_JOB_H
+#define GS_CLI_JOB_H
+
+#include "cli/child.h"
+#include "cli/srvopt.h"
+
+struct job;
+
+enum job_transport { JOB_SHM, JOB_RDMA };
+extern const char *const job_transports[]; /* names, for OPT_CHOICE */
+
+struct job_server {
+	const char *mode;    /* "sync" or "async" */
+	int transport;       /* enum job_transport */
+	const char *address; /* rdma: HOST[:PORT], or NULL for that of the first device */
+	int64_t trainers;
+	struct srvopt opt;
+};
+
+/* `name` is that of the command: it becomes part of the shared memory's name. */
+int job_create(const char *name, struct job **out);
+/* Ends and reaps whatever still runs. NULL is allowed. */
+void job_destroy(struct job *job);
+
+/* Starts the server, which exits when its trainers are done, and waits until it listens. */
+int job_start_server(struct job *job, const struct job_server *server);
+/* The trainers' --spin, as the server's. */
+void job_spin_arg(struct child_args *args, const struct srvopt *opt);
+/* What trainers connect to. */
+const char *job_uri(const struct job *job);
+
+/* Starts one more process; the first is number 0. */
+int job_start(struct job *job, const char *name, const struct child_args *args);
+
+/* A line that process `number` wrote. Negative (with err_text()) ends the job. */
+typedef int (*job_line_fn)(void *arg, unsigned number, char *line);
+
+/* Runs until every process has ended. The first that fails ends all others; the text then names
+ * those that failed, the server first (-ECHILD). */
+int job_run(struct job *job, job_line_fn line, void *arg);
+
+/* Destroys the job (or NULL) after an error, prints the error and gives the command's exit status.
+ * If the error was a signal this process dies of it, as a shell expects. */
+int job_abandon(struct job *job);
+
+#endif
