@@ -13,7 +13,6 @@
 #include "transport/transport.h"
 
 #include <errno.h>
-#include <infiniband/verbs.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -97,29 +96,34 @@ static int transports(struct report *r)
 	return usable;
 }
 
+/* Since Linux 5.12 a child gets copies of pinned pages; before, libibverbs had to hide them. */
+static bool copies_pinned_pages(void)
+{
+	struct utsname u = {0};
+	unsigned major = 0, minor = 0;
+
+	uname(&u);
+	sscanf(u.release, "%u.%u", &major, &minor);
+	return major > 5 || (major == 5 && minor >= 12);
+}
+
 static void forks(struct report *r)
 {
 	const char *state, *text;
 
-	open_section(r, "fork", "Fork");
-	switch (ibv_is_fork_initialized()) {
-	case IBV_FORK_UNNEEDED:
+	if (copies_pinned_pages()) {
 		state = "unneeded";
 		text = "the kernel copies pinned pages for a child: a trainer may fork";
-		break;
-	case IBV_FORK_ENABLED:
+	} else if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE")) {
 		state = "enabled";
 		text = "libibverbs hides pinned pages from children";
-		break;
-	default:
+	} else {
 		state = "disabled";
-		text = "neither the kernel nor libibverbs protects pinned pages (matters for rdma "
-		       "only)";
-		break;
+		text = "over rdma a fork may break registered memory: set RDMAV_FORK_SAFE=1";
 	}
+	open_section(r, "fork", "Fork");
 	fact(r, "safety", json_string(state), "pinned memory", "%s: %s", state, text);
-	advice(r,
-	       "in a forked child no RDMA connection of its parent works: connect after the fork");
+	advice(r, "in a forked child no RDMA connection of its parent works: connect after the fork");
 }
 
 /* ---- memory

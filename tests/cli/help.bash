@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Help, version, and wrong usage.
+
+# shellcheck source=tests/cli/lib.bash
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+expect 0 --version
+grep -qE '^gradslot [0-9]+\.[0-9]+\.[0-9]+$' "$out" || fail "no version"
+
+expect 0 --help
+for command in serve demo bench doctor; do
+    said "$out" "$command"
+done
+! grep -qE '^  [a-z]+-' "$out" || fail "--help shows a hidden command"
+
+for command in serve demo 'bench step' doctor; do
+    # shellcheck disable=SC2086
+    expect 0 $command --help
+    said "$out" "Usage: gradslot $command"
+    said "$out" --help
+    [[ ! -s $err ]] || fail "$command --help writes to stderr"
+    # shellcheck disable=SC2086
+    expect 2 $command --no-such-option
+    said "$err" --no-such-option
+    [[ ! -s $out ]] || fail "an error of $command goes to stdout"
+done
+expect 0 bench --help
+said "$out" step
+
+expect 2
+expect 2 no-such-command
+said "$err" no-such-command
+expect 2 bench no-such-benchmark
+said "$err" no-such-benchmark
+
+# bad COMMAND OPTION VALUE: exits with 2 and names both, before anything is started.
+bad() {
+    # shellcheck disable=SC2086
+    expect 2 $1 "$2" "$3"
+    said "$err" "$2"
+    said "$err" "'$3'"
+    said "$err" 'may be'
+}
+
+bad serve --trainers 0
+bad serve --trainers 2x
+bad serve --trainers -1
+bad serve --mode fast
+bad serve --pollers 0
+bad serve --workers 100000
+bad serve --spin long
+bad serve --block-size 1
+bad serve --block-size 4097
+bad serve --slots 9
+bad serve --max-memory lots
+bad serve --log loud
+bad demo --transport tcp
+bad demo --epochs 0
+bad demo --seed x
+bad demo --trainers 97
+bad 'bench step' --size 1K
+bad 'bench step' --size 2G
+bad 'bench step' --size 4097
+bad 'bench step' --optimizer adam
+bad 'bench step' --warmup 0
+bad 'bench step' --iters 0
+
+# Options that do not go together.
+expect 2 demo --address 10.0.0.1
+said "$err" 10.0.0.1
+expect 2 bench step --transport rdma --view
+said "$err" --view
+# A batch that can't be shared equally.
+expect 2 demo --trainers 7
+said "$err" '--trainers 7'
+
+# A result that can't be written is a failure.
+status=0
+"$gradslot" --help >/dev/full 2>"$err" || status=$?
+[[ $status == 1 ]] || fail "a full disk gives status $status"
+
+done_testing

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# gradslot serve: READY, how it ends, and what it can't listen on.
+
+# shellcheck source=tests/cli/lib.bash
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+name=cli-serve-$$
+
+# start ARGUMENT…: a server in the background, READY; sets `server`.
+start() {
+    "$gradslot" serve "$@" >"$out" 2>"$err" </dev/null &
+    server=$!
+    within 20 ready
+}
+
+ready() {
+    grep -q '^READY ' "$out" || {
+        gone "$server" && fail "the server ended before it was ready"
+        return 1
+    }
+}
+
+# stop SIGNAL: it must end with status 0, soon.
+stop() {
+    kill "-$1" "$server"
+    within 5 gone "$server"
+    status=0
+    wait "$server" || status=$?
+    [[ $status == 0 ]] || fail "after SIG$1 the status is $status"
+}
+
+for signal in TERM INT; do
+    start --listen "shm:$name"
+    [[ $(cat "$out") == "READY shm:$name" ]] || fail "not the READY line"
+    stop "$signal"
+done
+
+# Several listeners, each with its URI, in order.
+start --listen "shm:$name-a" --listen "shm:$name-b" --trainers 3 --mode async --workers 0 \
+    --spin 0 --block-size 64K --slots 1 --max-memory 64M
+[[ $(cat "$out") == "READY shm:$name-a shm:$name-b" ]] || fail "not the READY line"
+stop TERM
+
+# A name that is taken is refused, and named; the first server goes on. Afterwards it is free.
+start --listen "shm:$name"
+first=$server
+expect 1 serve --listen "shm:$name"
+said "$err" "$name"
+! gone "$first" || fail "the first server is gone"
+server=$first
+stop TERM
+
+# A server that was killed does not keep its name.
+start --listen "shm:$name"
+kill -9 "$server"
+wait "$server" || true
+start --listen "shm:$name"
+stop TERM
+
+# What is not a URI is quoted.
+expect 1 serve --listen nonsense
+said "$err" nonsense
+expect 1 serve --listen 'shm:no/slashes'
+said "$err" 'no/slashes'
+expect 1 serve --listen "shm:$name" --listen "shm:$name"
+
+# Nine listeners are one too many.
+many=()
+for i in 1 2 3 4 5 6 7 8 9; do
+    many+=(--listen "shm:$name-$i")
+done
+expect 2 serve "${many[@]}"
+said "$err" "shm:$name-9"
+
+# Without a device: which, and what would help.
+if [[ ! -e /sys/class/infiniband ]]; then
+    expect 1 serve --listen rdma://127.0.0.1:0
+    said "$err" rdma
+fi
+
+done_testing
