@@ -27,7 +27,7 @@ static struct poller *pick_poller(struct srv *srv)
 static void enlist(struct srv *srv, struct session *s, struct tp_conn *conn)
 {
 	s->conn = conn;
-	s->deadline = clock_ns() + CONTROL_TALK_NS;
+	s->deadline = clock_ns() + control_talk_ns(srv);
 	snprintf(s->who, sizeof(s->who), "trainer at %s", tp_conn_peer(conn));
 	s->next = srv->sessions;
 	srv->sessions = s;
@@ -52,7 +52,11 @@ static void accept_all(struct srv *srv, struct tp_listener *listener)
 			return;
 		if (rc < 0) {
 			log_warn("a connection was not taken: %s", err_text());
-			continue;
+			/* One that stays in the way (no descriptors left) must not keep this
+			 * thread from ending others, which would make room. */
+			if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
+				srv->accept_again = clock_ns() + TICK_MS * NS_PER_MS;
+			return;
 		}
 		enlist(srv, srv->spare, conn);
 		srv->spare = NULL;
@@ -113,9 +117,8 @@ static void keep_deadlines(struct srv *srv, uint64_t now)
 {
 	for (struct session *s = srv->sessions; s; s = s->next)
 		if (s->deadline && now > s->deadline && !atomic_load(&s->condemned))
-			session_condemn(s, WIRE_E_PROTOCOL, "silent for %llu s while %s",
-					CONTROL_TALK_NS / NS_PER_S,
-					session_state_name(session_state(s)));
+			session_condemn(s, WIRE_E_PROTOCOL, "silent for %u ms while %s",
+					srv->opt.talk_ms, session_state_name(session_state(s)));
 }
 
 /* ---- serving and ending ------------------------------------------------------------------------ */
@@ -157,9 +160,11 @@ static void end_sessions(struct srv *srv)
 int srv_run(struct srv *srv)
 {
 	while (!atomic_load(&srv->stop) && !done(srv)) {
-		wait_for_events(srv, true);
+		bool accepting = clock_ns() >= srv->accept_again;
+
+		wait_for_events(srv, accepting);
 		/* Before the inbox: a trainer's first message finds its session enlisted. */
-		for (uint32_t i = 0; i < srv->opt.n_listen; i++)
+		for (uint32_t i = 0; accepting && i < srv->opt.n_listen; i++)
 			accept_all(srv, srv->listener[i]);
 		inbox_drain(&srv->inbox, control_note);
 		keep_deadlines(srv, clock_ns());

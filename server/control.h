@@ -6,9 +6,14 @@
 #define GS_SERVER_CONTROL_H
 
 #include "base/clock.h"
+#include "server/internal.h"
 
-/* How long a trainer may be silent in the talk before its training. */
-#define CONTROL_TALK_NS (10 * NS_PER_S)
+/* How long a trainer may be silent in the talk before its training, and after its bye. */
+static inline uint64_t control_talk_ns(const struct srv *srv)
+{
+	return srv->opt.talk_ms * NS_PER_MS;
+}
+
 /* How long connections may take to end when the server stops. */
 #define CONTROL_END_NS (2 * NS_PER_S)
 

@@ -261,6 +261,7 @@ static void activate(struct session *s, uint64_t step)
 	struct wire_msg msg = {.kind = WIRE_START, .start = {.step = step}};
 
 	s->posting = step;
+	s->data_after = s->answered;
 	s->srv->ever_active++;
 	session_set_state(s, SESSION_ACTIVE);
 	log_info("%s: %s over %s", s->who, session_state_name(SESSION_ACTIVE),
@@ -289,6 +290,7 @@ static void serve_held(struct srv *srv)
 			join(s);
 		} else if (!srv->initialiser) {
 			srv->initialiser = s;
+			s->data_after = s->answered;
 			session_set_state(s, SESSION_INITIALISING);
 			send_ready(s, true);
 		}
@@ -349,6 +351,7 @@ void handshake_left(struct session *s)
 	if (session_state(s) != SESSION_LEAVING)
 		return;
 	log_info("%s: left", s->who);
+	s->deadline = clock_ns() + control_talk_ns(s->srv); /* to hang up */
 	send_msg(s, &msg);
 }
 
@@ -361,6 +364,7 @@ void handshake_closed(struct session *s)
 		log_warn("%s: lost while %s: %s", s->who, session_state_name(was),
 			 tp_conn_reason(s->conn));
 	session_set_state(s, SESSION_CLOSED);
+	s->deadline = 0;
 	if (s->has_rank)
 		srv->rank[s->rank] = NULL;
 	if (srv->opt.mode == SRV_SYNC && (was == SESSION_JOINING || was == SESSION_ACTIVE))
@@ -424,8 +428,9 @@ void handshake_message(struct session *s, const void *data, uint32_t len)
 
 	if (atomic_load(&s->condemned) || session_state(s) == SESSION_CLOSED)
 		return;
+	s->answered++;
 	if (s->deadline)
-		s->deadline = clock_ns() + CONTROL_TALK_NS;
+		s->deadline = clock_ns() + control_talk_ns(s->srv);
 	if (wire_decode(data, len, &msg))
 		session_condemn(s, WIRE_E_PROTOCOL, "control message: %s", err_text());
 	else if (!fits(session_state(s), msg.kind))

@@ -49,6 +49,7 @@ struct srv {
 	bool weights_ready, ending;
 	uint32_t n_sessions, next_poller;
 	uint64_t ever_active;
+	uint64_t accept_again; /* no connection is taken before */
 
 	_Atomic uint64_t joined, violations, session_memory;
 	_Atomic uint32_t connected;

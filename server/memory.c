@@ -14,14 +14,26 @@
 
 #include "base/err.h"
 
+/* Trainers choose the sizes: a sum that does not fit must not look like a small one. */
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+	return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+	return __builtin_mul_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+
 uint64_t memory_total(const struct memory_plan *p)
 {
-	return p->weights + p->state + p->blocks + (p->slots + p->bookkeeping) * p->trainers;
+	return plus(plus(plus(p->weights, p->state), p->blocks),
+		    times(plus(p->slots, p->bookkeeping), p->trainers));
 }
 
 uint64_t memory_pinned(const struct memory_plan *p)
 {
-	return (p->weights + p->slots) * p->trainers;
+	return times(plus(p->weights, p->slots), p->trainers);
 }
 
 static double mib(uint64_t bytes)

@@ -19,6 +19,7 @@ struct memory_plan {
 	uint32_t trainers;
 };
 
+/* UINT64_MAX when it is more than that. */
 uint64_t memory_total(const struct memory_plan *plan);
 /* What is registered with a NIC: pinned, and counted once for each protection domain. */
 uint64_t memory_pinned(const struct memory_plan *plan);

@@ -20,6 +20,7 @@ struct srv_options srv_options_default(void)
 		.spin_us = 50,
 		.block_kib = 256,
 		.slots = 2,
+		.talk_ms = 10000,
 	};
 }
 
@@ -45,6 +46,7 @@ int options_check(const struct srv_options *opt)
 		{"workers", opt->workers, 0, SRV_MAX_WORKERS},
 		{"block size in KiB", opt->block_kib, 1, GEOMETRY_MAX_BLOCK_BYTES / 1024},
 		{"slots", opt->slots, 1, IMM_MAX_SLOTS},
+		{"silence allowed in ms", opt->talk_ms, 1, 3600 * 1000},
 	};
 
 	for (unsigned i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {

@@ -158,7 +158,9 @@ static void on_imm(struct session *s, const struct tp_event *ev)
 		s->early = true;
 		return;
 	}
-	if (state == SESSION_ACTIVE && imm.kind == IMM_GRAD)
+	if ((state == SESSION_ACTIVE || state == SESSION_INITIALISING) && s->heard != s->data_after)
+		violation(s, "data behind a message that ends it (bye, init_done)");
+	else if (state == SESSION_ACTIVE && imm.kind == IMM_GRAD)
 		on_gradient(s, &imm, ev->len);
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_BARRIER)
 		on_barrier(s, &imm);
@@ -175,6 +177,7 @@ static void on_message(struct session *s, const struct tp_event *ev)
 {
 	struct note *note;
 
+	s->heard++;
 	if (atomic_fetch_add(&s->inbox_bytes, ev->len) > INBOX_MAX_BYTES)
 		note = NULL; /* faster than they can be handled */
 	else

@@ -30,11 +30,13 @@ struct srv_options {
 	int32_t spin_us;     /* how long an idle thread polls before it sleeps */
 	uint32_t block_kib;  /* longest block, KiB; a row that is longer makes a longer block */
 	uint32_t slots;      /* ring of each (trainer, block): 1..8 */
+	uint32_t talk_ms;    /* how long a trainer may be silent while it connects and leaves */
 	uint64_t max_memory; /* bytes; 0: what is available when the parameters are declared */
 	bool exit_when_done; /* srv_run returns once all trainers have come and gone */
 };
 
-/* trainers 1, sync, 1 poller, 1 worker, spin 50 µs, blocks of 256 KiB, 2 slots. */
+/* trainers 1, sync, 1 poller, 1 worker, spin 50 µs, blocks of 256 KiB, 2 slots, 10 s of
+ * silence. */
 struct srv_options srv_options_default(void);
 
 /* Checks the options, listens, starts the threads. Trainers are taken once srv_run runs.

@@ -17,6 +17,8 @@
  *  2. A slot is QUEUED from the poller's taking it until its parameter's actor is done with it.
  *     Only then is the trainer told.
  *  3. Words that are written to the trainer only grow; a repeated write is harmless.
+ *  4. No data is taken behind a message that has yet to be answered: what follows a bye never
+ *     reaches a parameter, however late the control thread reads the bye.
  */
 #ifndef GS_SERVER_SESSION_H
 #define GS_SERVER_SESSION_H
@@ -96,7 +98,8 @@ struct session {
 	/* control */
 	bool has_rank;
 	uint32_t rank;
-	uint64_t deadline; /* of the talk before ACTIVE; 0: none */
+	uint64_t deadline; /* of the talk before ACTIVE and after bye; 0: none */
+	uint64_t answered; /* its messages that were handled */
 	struct wire_param *declared;
 	uint32_t n_declared, cap_declared;
 	struct outgoing *out_first, *out_last;
@@ -105,6 +108,9 @@ struct session {
 	uint64_t posting;     /* sync: the step of its next gradient; control sets it before ACTIVE */
 	uint64_t last_pushed; /* sync: the step of its last gradient */
 	bool early;           /* early_note is under way */
+	uint64_t heard;       /* its messages so far */
+	uint64_t data_after;  /* data may come while `heard` is this; control sets it before the state
+			       * that allows data */
 
 	/* round */
 	uint64_t first_step;

@@ -231,7 +231,7 @@ static void optimizer_text(const struct wire_param *p, char *out, size_t cap)
 	size_t n = (size_t)snprintf(out, cap, "%s(", p->rule);
 
 	for (uint32_t i = 0; i < p->n_settings && n < cap; i++)
-		n += (size_t)snprintf(out + n, cap - n, "%s%s=%g", i ? ", " : "",
+		n += (size_t)snprintf(out + n, cap - n, "%s%s=%.9g", i ? ", " : "",
 				      p->setting[i].name, p->setting[i].value);
 	if (n < cap)
 		snprintf(out + n, cap - n, ")");

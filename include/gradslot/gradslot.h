@@ -191,7 +191,8 @@ GS_API int gs_wait_applied(gs_trainer *t, gs_param *p);
  * (posted already, wait first). */
 GS_API int gs_step_post(gs_trainer *t);
 /* Waits until the server released the step: every live trainer passed and every update is made.
- * Weights then stay as they are until this trainer posts the next barrier. */
+ * The weights of a parameter then stay as they are until this trainer pushes it or posts the next
+ * barrier. */
 GS_API int gs_step_wait(gs_trainer *t);
 /* Both. */
 GS_API int gs_step_end(gs_trainer *t);
@@ -200,7 +201,8 @@ GS_API int gs_step_end(gs_trainer *t);
 
 enum gs_consistency {
 	GS_RELAXED,    /* one-sided; element-wise whole, an update may be seen in part. In sync mode,
-			* between a release and the next barrier, nothing changes: use this */
+			* between a release and this trainer's own push of the parameter or its next
+			* barrier, nothing changes: use this */
 	GS_CONSISTENT, /* one-sided; each block is of one version (re-read on a change, and after 8
 			* tries asked for through the queue) */
 	GS_ORDERED,    /* through the parameter's queue: sees all that this trainer pushed before */
