@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parameters, as the program describes them.
+ */
+#include "trainer/trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+static int copy_name(const char *field, const char *from, char *to, size_t cap)
+{
+	if (!from)
+		return err_set(EINVAL, "%s: NULL", field);
+	size_t len = strlen(from);
+	if (len >= cap)
+		return err_set(EINVAL, "%s: %zu bytes; the limit is %zu", field, len, cap - 1);
+	memcpy(to, from, len + 1);
+	return 0;
+}
+
+static int copy_settings(const struct gs_param_desc *d, struct wire_param *w)
+{
+	if (d->n_settings > GS_MAX_SETTINGS)
+		return err_set(EINVAL, "settings: %u of them; the limit is %u", d->n_settings,
+			       GS_MAX_SETTINGS);
+	for (uint32_t i = 0; i < d->n_settings; i++) {
+		int rc = copy_name("name", d->settings[i].name, w->setting[i].name,
+				   sizeof(w->setting[i].name));
+
+		if (rc < 0)
+			return err_wrap(rc, "setting %u", i);
+		w->setting[i].value = d->settings[i].value;
+	}
+	w->n_settings = d->n_settings;
+	return 0;
+}
+
+static int copy_init(const struct gs_param_desc *d, struct wire_param *w)
+{
+	switch (d->init) {
+	case GS_INIT_DATA:
+		if (!d->init_data)
+			return err_set(EINVAL, "init_data: NULL with GS_INIT_DATA");
+		w->init = WIRE_INIT_TRAINER;
+		break;
+	case GS_INIT_CONSTANT:
+		w->init = WIRE_INIT_CONSTANT;
+		break;
+	case GS_INIT_UNIFORM:
+		w->init = WIRE_INIT_UNIFORM;
+		break;
+	case GS_INIT_NORMAL:
+		w->init = WIRE_INIT_NORMAL;
+		break;
+	default:
+		return err_set(EINVAL, "init: %d; known are %d to %d", (int)d->init, GS_INIT_DATA,
+			       GS_INIT_NORMAL);
+	}
+	w->init_a = d->init_a;
+	w->init_b = d->init_b;
+	w->init_seed = d->init_seed;
+	return 0;
+}
+
+/* The codec checks what is left (a message with this parameter alone). */
+static int check_as_message(const struct wire_param *w)
+{
+	struct wire_msg msg = {.kind = WIRE_DECLARE, .declare = {.last = true, .n = 1}};
+	uint8_t buf[WIRE_MSG_MAX];
+
+	msg.declare.param[0] = *w;
+	int rc = wire_encode(&msg, buf, sizeof(buf));
+	return rc < 0 ? rc : 0;
+}
+
+static int fill(const struct gs_param_desc *d, struct wire_param *w)
+{
+	int rc;
+
+	if (d->size != sizeof(*d))
+		return err_set(EINVAL,
+			       "size is %zu, not %zu; begin with GS_PARAM_DESC_INIT, and build "
+			       "against the header of this library",
+			       d->size, sizeof(*d));
+	if (d->ndim > GS_MAX_DIMS)
+		return err_set(EINVAL, "ndim: %u; must be 1 to %u", d->ndim, GS_MAX_DIMS);
+	memset(w, 0, sizeof(*w));
+	w->ndim = d->ndim;
+	memcpy(w->dim, d->shape, d->ndim * sizeof(w->dim[0]));
+	rc = copy_name("name", d->name, w->name, sizeof(w->name));
+	if (rc == 0)
+		rc = copy_name("optimizer", d->optimizer, w->rule, sizeof(w->rule));
+	if (rc == 0)
+		rc = copy_settings(d, w);
+	if (rc == 0)
+		rc = copy_init(d, w);
+	if (rc == 0)
+		rc = check_as_message(w);
+	return rc;
+}
+
+static int add(gs_trainer *t, gs_param *p)
+{
+	if (t->n_params == t->cap_params) {
+		uint32_t cap = t->cap_params ? 2 * t->cap_params : 16;
+		gs_param **grown = realloc(t->param, cap * sizeof(*grown));
+
+		if (!grown)
+			return err_set(ENOMEM, "no memory for %u parameters", cap);
+		t->param = grown;
+		t->cap_params = cap;
+	}
+	p->index = t->n_params;
+	t->param[t->n_params++] = p;
+	return 0;
+}
+
+static int declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param **out)
+{
+	if (t->phase != PHASE_OPEN)
+		return err_set(EBUSY, "gs_start was called already");
+	if (t->n_params == IMM_MAX_BLOCKS)
+		return err_set(EINVAL, "%u parameters are the limit", IMM_MAX_BLOCKS);
+	gs_param *p = calloc(1, sizeof(*p));
+	if (!p)
+		return err_set(ENOMEM, "no memory for a parameter");
+	int rc = fill(desc, &p->wire);
+	for (uint32_t i = 0; rc == 0 && i < t->n_params; i++) {
+		if (strcmp(t->param[i]->wire.name, p->wire.name) == 0)
+			rc = err_set(EEXIST, "it was declared already");
+	}
+	if (rc == 0)
+		rc = add(t, p);
+	if (rc < 0) {
+		free(p);
+		return err_wrap(rc, "parameter \"%.*s\"", (int)GS_MAX_NAME,
+				desc->name ? desc->name : "");
+	}
+	p->t = t;
+	p->init_data = desc->init == GS_INIT_DATA ? desc->init_data : NULL;
+	p->elems = 1;
+	for (uint32_t i = 0; i < p->wire.ndim; i++)
+		p->elems *= p->wire.dim[i];
+	*out = p;
+	return 0;
+}
+
+int gs_declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param **out)
+{
+	if (!desc || !out)
+		return err_set(EINVAL, "gs_declare: NULL");
+	int rc = trainer_enter(t);
+	if (rc < 0)
+		return rc;
+	rc = declare(t, desc, out);
+	trainer_exit(t);
+	return rc;
+}
+
+uint64_t gs_param_elems(const gs_param *p)
+{
+	return p->elems;
+}

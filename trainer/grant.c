@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The check of a grant. Every number is bounded by REGION_MAX or 2^40 before it is added to or
+ * multiplied with another, so that nothing here can wrap.
+ */
+#include "trainer/grant.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/err.h"
+#include "proto/imm.h"
+#include "proto/layout.h"
+
+/* Far more than any machine has, and 8 slots of it still fit in 64 bits. */
+#define REGION_MAX (UINT64_C(1) << 56)
+
+/* Where the next parameter may begin: in block numbers, in the weights, in the slots. */
+struct cursor {
+	uint64_t block, weights, slots;
+};
+
+static int check_region(const char *name, const struct wire_ref *ref)
+{
+	if (ref->len < 1 || ref->len > REGION_MAX)
+		return err_set(EPROTO, "%s: a region of %" PRIu64 " bytes; must be 1 to 2^56", name,
+			       ref->len);
+	if (ref->addr > UINT64_MAX - ref->len)
+		return err_set(EPROTO, "%s: address 0x%" PRIx64 " + %" PRIu64 " bytes wraps around",
+			       name, ref->addr, ref->len);
+	return 0;
+}
+
+static int check_blocks(const struct wire_place *p, const struct grant *g, struct cursor *at)
+{
+	if (p->block_elems < 1 || p->block_elems > p->elems)
+		return err_set(EPROTO, "block_elems: %" PRIu64 "; must be 1 to %" PRIu64,
+			       p->block_elems, p->elems);
+	uint64_t blocks = (p->elems - 1) / p->block_elems + 1;
+	if (p->blocks != blocks)
+		return err_set(EPROTO,
+			       "blocks: %u; %" PRIu64 " elements in blocks of %" PRIu64
+			       " make %" PRIu64,
+			       p->blocks, p->elems, p->block_elems, blocks);
+	if (p->first_block != at->block)
+		return err_set(EPROTO, "first_block: %u; must be %" PRIu64, p->first_block,
+			       at->block);
+	at->block += blocks;
+	if (at->block > g->blocks)
+		return err_set(EPROTO, "blocks: up to %" PRIu64 "; the grant has %u in all",
+			       at->block, g->blocks);
+	return 0;
+}
+
+static int check_weights(const struct wire_place *p, const struct grant *g, struct cursor *at)
+{
+	uint64_t bytes = 4 * p->elems;
+
+	if (p->weights_off % LAYOUT_ALIGN)
+		return err_set(EPROTO, "weights_off: %" PRIu64 "; must be a multiple of %u",
+			       p->weights_off, LAYOUT_ALIGN);
+	if (p->weights_off < at->weights)
+		return err_set(EPROTO,
+			       "weights_off: %" PRIu64 "; what is before it ends at %" PRIu64,
+			       p->weights_off, at->weights);
+	if (p->weights_off > g->weights.len || bytes > g->weights.len - p->weights_off)
+		return err_set(
+		    EPROTO, "weights_off: %" PRIu64 " + %" PRIu64 " bytes; the region has %" PRIu64,
+		    p->weights_off, bytes, g->weights.len);
+	at->weights = p->weights_off + bytes;
+	return 0;
+}
+
+static int check_slots(const struct wire_place *p, const struct grant *g, struct cursor *at)
+{
+	uint64_t bytes = 4 * p->elems;
+
+	if (p->slots_off % LAYOUT_ALIGN || p->slots_stride % LAYOUT_ALIGN)
+		return err_set(EPROTO,
+			       "slots_off: %" PRIu64 ", slots_stride: %" PRIu64
+			       "; must be multiples of %u",
+			       p->slots_off, p->slots_stride, LAYOUT_ALIGN);
+	if (p->slots_stride < bytes || p->slots_stride > REGION_MAX)
+		return err_set(EPROTO,
+			       "slots_stride: %" PRIu64 "; must be %" PRIu64
+			       " at least, and 2^56 at "
+			       "most",
+			       p->slots_stride, bytes);
+	if (p->slots_off < at->slots)
+		return err_set(EPROTO, "slots_off: %" PRIu64 "; what is before it ends at %" PRIu64,
+			       p->slots_off, at->slots);
+	uint64_t span = (g->slots - 1) * p->slots_stride + bytes;
+	if (p->slots_off > g->slot_mem.len || span > g->slot_mem.len - p->slots_off)
+		return err_set(
+		    EPROTO, "slots_off: %" PRIu64 " + %" PRIu64 " bytes; the region has %" PRIu64,
+		    p->slots_off, span, g->slot_mem.len);
+	at->slots = p->slots_off + span;
+	return 0;
+}
+
+static int check_place(const struct wire_place *p, uint64_t elems, const struct grant *g,
+		       struct cursor *at)
+{
+	if (p->elems != elems)
+		return err_set(EPROTO, "elems: %" PRIu64 "; %" PRIu64 " were declared", p->elems,
+			       elems);
+	int rc = check_blocks(p, g, at);
+	if (rc == 0)
+		rc = check_weights(p, g, at);
+	if (rc == 0)
+		rc = check_slots(p, g, at);
+	return rc;
+}
+
+int grant_check(const struct grant *g, const uint64_t *elems, uint32_t n)
+{
+	int rc;
+
+	if (g->n != n)
+		return err_set(EPROTO, "grant: %u places; %u parameters were declared", g->n, n);
+	if (g->slots < 1 || g->slots > IMM_MAX_SLOTS)
+		return err_set(EPROTO, "grant: slots: %u; must be 1 to %u", g->slots,
+			       IMM_MAX_SLOTS);
+	if (g->blocks < 1 || g->blocks > IMM_MAX_BLOCKS)
+		return err_set(EPROTO, "grant: blocks: %u; must be 1 to %u", g->blocks,
+			       IMM_MAX_BLOCKS);
+	rc = check_region("weights", &g->weights);
+	if (rc == 0)
+		rc = check_region("slot_mem", &g->slot_mem);
+	if (rc < 0)
+		return err_wrap(rc, "grant");
+	struct cursor at = {
+	    .weights = layout_weights_start(g->blocks),
+	    .slots = sizeof(struct layout_slots_head),
+	};
+	for (uint32_t i = 0; i < n; i++) {
+		rc = check_place(&g->place[i], elems[i], g, &at);
+		if (rc < 0)
+			return err_wrap(rc, "grant: place of parameter %u", i);
+	}
+	if (at.block != g->blocks)
+		return err_set(EPROTO, "grant: blocks: %u; the parameters have %" PRIu64, g->blocks,
+			       at.block);
+	return 0;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Everything that happens on the connection passes here: events in, posts out, and the one function
+ * that waits.
+ *
+ * Of the threads that wait, one is the leader: it sleeps in tp_cq_wait, without the lock. The rest
+ * sleep on the condition variable. Whoever comes back takes the lock, handles all events there are
+ * (they may be for any of the threads), and wakes the rest; each then looks at its own predicate.
+ */
+#include "trainer/trainer.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+
+enum { POLL_BATCH = 32 };
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+int trainer_error(gs_trainer *t)
+{
+	return err_set(-t->err, "%s", t->err_text);
+}
+
+void trainer_changed(gs_trainer *t)
+{
+	if (t->followers > 0)
+		pthread_cond_broadcast(&t->changed);
+	if (t->leader)
+		tp_cq_wake(t->cq);
+}
+
+int trainer_fail(gs_trainer *t, int rc)
+{
+	if (t->err != 0)
+		return trainer_error(t);
+	t->err = rc;
+	snprintf(t->err_text, sizeof(t->err_text), "%s", err_text());
+	if (t->conn)
+		tp_conn_close(t->conn);
+	trainer_changed(t);
+	return rc;
+}
+
+int trainer_breach(gs_trainer *t)
+{
+	struct wire_msg msg = {.kind = WIRE_ERROR, .error = {.code = WIRE_E_PROTOCOL}};
+	uint8_t buf[WIRE_MSG_MAX];
+	char text[sizeof(t->err_text)];
+
+	if (t->err != 0)
+		return trainer_error(t);
+	snprintf(text, sizeof(text), "%s", err_text());
+	snprintf(msg.error.text, sizeof(msg.error.text), "%s", text);
+	int len = wire_encode(&msg, buf, sizeof(buf));
+	/* As good as can be: the connection is lost for us either way. */
+	if (len > 0)
+		tp_send(t->conn, buf, (size_t)len);
+	return trainer_fail(t, err_set(EPROTO, "the server broke the protocol: %s", text));
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void on_closed(gs_trainer *t, int status)
+{
+	t->closed = true;
+	if (t->err != 0 || (t->phase == PHASE_LEFT && status == 0))
+		return; /* its reason is known, or it is as it should be */
+	err_set(ECONNRESET, "the server is gone: %s",
+		tp_conn_reason(t->conn)[0] ? tp_conn_reason(t->conn) : "it closed the connection");
+	trainer_fail(t, status == -EPROTO ? -EPROTO : -ECONNRESET);
+}
+
+static void on_applied(gs_trainer *t, const struct imm *imm)
+{
+	if (imm->block >= t->blocks) {
+		err_set(EPROTO, "credit for block %u; there are %u", imm->block, t->blocks);
+		trainer_breach(t);
+	}
+}
+
+/* The word in the mailbox is what counts, and it was written before. An immediate may be late (its
+ * word was seen, and the next step begun), never early. */
+static void on_release(gs_trainer *t, const struct imm *imm)
+{
+	uint64_t word = t->mail ? word_acquire(t->mail, 0) : 0;
+
+	if (t->welcome.mode != WIRE_SYNC ||
+	    ((word - imm->step) & IMM_STEP_MASK) > IMM_STEP_MASK / 2) {
+		err_set(EPROTO, "release of step %u; released are %llu", imm->step,
+			(unsigned long long)word);
+		trainer_breach(t);
+	}
+}
+
+static void on_pulled(gs_trainer *t, const struct imm *imm, uint32_t len)
+{
+	if (imm->block >= t->blocks || !t->pull_asked[imm->block]) {
+		err_set(EPROTO, "weights of block %u; nobody asked for them", imm->block);
+		trainer_breach(t);
+		return;
+	}
+	gs_param *p = t->owner[imm->block];
+	uint32_t want = tp_imm_len(t->conn, 4 * block_elems(p, imm->block - p->first_block));
+	if (len != want) {
+		err_set(EPROTO, "weights of block %u: %u bytes in the last piece instead of %u",
+			imm->block, len, want);
+		trainer_breach(t);
+		return;
+	}
+	t->pull_asked[imm->block] = 0;
+	p->pull_left--;
+}
+
+static void on_imm(gs_trainer *t, uint32_t word, uint32_t len)
+{
+	struct imm imm = imm_unpack(word);
+
+	switch (imm.kind) {
+	case IMM_APPLIED:
+		on_applied(t, &imm);
+		break;
+	case IMM_RELEASE:
+		on_release(t, &imm);
+		break;
+	case IMM_PULLED:
+		on_pulled(t, &imm, len);
+		break;
+	default:
+		err_set(EPROTO, "immediate data 0x%08x is of kind %u, which is not known", word,
+			imm.kind);
+		trainer_breach(t);
+	}
+}
+
+static void on_event(gs_trainer *t, const struct tp_event *ev)
+{
+	switch (ev->kind) {
+	case TP_EV_IMM:
+		if (t->err == 0)
+			on_imm(t, ev->imm, ev->len);
+		break;
+	case TP_EV_MSG:
+		if (t->err == 0)
+			talk_take(t, ev->msg, ev->len);
+		break;
+	case TP_EV_DONE:
+		/* Only READs are signalled. One that failed is followed by TP_EV_CLOSED, which
+		 * tells; it must not count as data that has come. */
+		if (ev->status == 0)
+			((gs_param *)(uintptr_t)ev->cookie)->pull_left--;
+		break;
+	case TP_EV_ROOM:
+		t->rooms++;
+		break;
+	case TP_EV_CLOSED:
+		on_closed(t, ev->status);
+		break;
+	}
+}
+
+/* One batch; true if there was any. */
+static bool poll_batch(gs_trainer *t)
+{
+	struct tp_event ev[POLL_BATCH];
+	int n = tp_cq_poll(t->cq, ev, POLL_BATCH);
+
+	for (int i = 0; i < n; i++)
+		on_event(t, &ev[i]);
+	if (n > 0 && t->followers > 0)
+		pthread_cond_broadcast(&t->changed);
+	return n > 0;
+}
+
+void trainer_poll(gs_trainer *t)
+{
+	if (!t->leader)
+		poll_batch(t);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static void follow(gs_trainer *t, uint64_t deadline)
+{
+	t->followers++;
+	if (deadline == UINT64_MAX) {
+		pthread_cond_wait(&t->changed, &t->lock);
+	} else {
+		struct timespec ts = {.tv_sec = (time_t)(deadline / NS_PER_S),
+				      .tv_nsec = (long)(deadline % NS_PER_S)};
+
+		pthread_cond_timedwait(&t->changed, &t->lock, &ts);
+	}
+	t->followers--;
+}
+
+static int ms_until(uint64_t deadline)
+{
+	uint64_t now = clock_ns();
+
+	if (deadline == UINT64_MAX)
+		return -1;
+	if (deadline <= now)
+		return 0;
+	uint64_t ms = (deadline - now + NS_PER_MS - 1) / NS_PER_MS;
+	return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+static void lead(gs_trainer *t, uint64_t deadline)
+{
+	t->leader = true;
+	pthread_mutex_unlock(&t->lock);
+	tp_cq_wait(t->cq, ms_until(deadline));
+	pthread_mutex_lock(&t->lock);
+	t->leader = false;
+	/* This thread may be satisfied now: somebody else must be able to lead. */
+	if (t->followers > 0)
+		pthread_cond_broadcast(&t->changed);
+}
+
+int trainer_wait(gs_trainer *t, trainer_pred pred, void *arg, uint32_t timeout_ms, const char *what)
+{
+	uint64_t deadline = timeout_ms ? clock_ns() + timeout_ms * NS_PER_MS : UINT64_MAX;
+
+	for (;;) {
+		if (pred(t, arg))
+			return 0;
+		if (t->err != 0)
+			return trainer_error(t);
+		if (deadline != UINT64_MAX && clock_ns() >= deadline)
+			return err_set(ETIMEDOUT, "waited %u ms for %s", timeout_ms, what);
+		if (t->leader)
+			follow(t, deadline);
+		else if (!poll_batch(t))
+			lead(t, deadline);
+	}
+}
+
+/* ---- in and out of the library --------------------------------------------------------------- */
+
+int trainer_enter(gs_trainer *t)
+{
+	if (!t)
+		return err_set(EINVAL, "no trainer (NULL)");
+	pthread_mutex_lock(&t->lock);
+	if (t->err == 0)
+		trainer_poll(t);
+	if (t->err == 0)
+		return 0;
+	int rc = trainer_error(t);
+	pthread_mutex_unlock(&t->lock);
+	return rc;
+}
+
+int trainer_enter_working(gs_trainer *t)
+{
+	int rc = trainer_enter(t);
+
+	if (rc < 0 || t->phase == PHASE_WORK)
+		return rc;
+	rc = t->phase == PHASE_LEFT ? err_set(ENOTCONN, "gs_leave was called")
+				    : err_set(EINVAL, "gs_start was not called yet");
+	pthread_mutex_unlock(&t->lock);
+	return rc;
+}
+
+void trainer_exit(gs_trainer *t)
+{
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- posting --------------------------------------------------------------------------------- */
+
+static bool is_closed(gs_trainer *t, void *arg)
+{
+	return t->closed;
+}
+
+static bool has_room(gs_trainer *t, void *rooms)
+{
+	return t->rooms != *(uint64_t *)rooms;
+}
+
+int trainer_blocked(gs_trainer *t, int rc, uint64_t rooms)
+{
+	if (rc == -EAGAIN) {
+		rc = trainer_wait(t, has_room, &rooms, t->patience_ms, "room in the send queue");
+		return rc == -ETIMEDOUT ? trainer_fail(t, rc) : rc;
+	}
+	/* A connection that a post finds dead: what the server said before it went is still to be
+	 * polled, and says more. */
+	if (rc == -ENOTCONN) {
+		trainer_wait(t, is_closed, NULL, 1000, "the connection's end");
+		if (t->err == 0)
+			err_set(ENOTCONN, "the connection is closed");
+	}
+	return trainer_fail(t, rc);
+}
+
+int trainer_post(gs_trainer *t, const struct tp_op *ops, int n)
+{
+	while (n > 0) {
+		uint64_t rooms = t->rooms;
+		int rc = tp_post(t->conn, ops, n);
+
+		if (rc > 0) {
+			ops += rc;
+			n -= rc;
+			continue;
+		}
+		rc = trainer_blocked(t, rc, rooms);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int chain_flush(struct chain *c)
+{
+	int n = c->n;
+
+	c->n = 0;
+	return trainer_post(c->t, c->op, n);
+}
+
+int chain_add(struct chain *c, const struct tp_op *op)
+{
+	c->op[c->n++] = *op;
+	return c->n == CHAIN_MAX ? chain_flush(c) : 0;
+}

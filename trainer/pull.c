@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading weights: which way, and the way through mapped memory.
+ *
+ *                mapped (shm)                        over a network
+ *   relaxed      loads                               READs into the landing area
+ *   consistent   version, loads, version             READ version, data, version, each fenced
+ *   ordered      the server writes into the landing area, for both
+ */
+#include "trainer/trainer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* ---- one pull at a time in a landing area ---------------------------------------------------- */
+
+static bool all_free(gs_trainer *t, void *arg)
+{
+	const struct pull *pull = arg;
+
+	for (uint32_t i = 0; i < pull->n; i++) {
+		if (pull->param[i]->pulling)
+			return false;
+	}
+	return true;
+}
+
+static void give(const struct pull *pull, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		pull->param[i]->pulling = false;
+}
+
+/* All or none: two calls that each hold what the other waits for can't be. */
+static int take(gs_trainer *t, const struct pull *pull)
+{
+	int rc = trainer_wait(t, all_free, (void *)(uintptr_t)pull, 0, "another pull");
+
+	for (uint32_t i = 0; rc == 0 && i < pull->n; i++) {
+		gs_param *p = pull->param[i];
+
+		if (p->pulling) {
+			give(pull, i);
+			return err_set(EINVAL, "parameter \"%s\" is in the list twice",
+				       p->wire.name);
+		}
+		p->pulling = true;
+	}
+	return rc;
+}
+
+int pull_begin(gs_trainer *t, const struct pull *pull)
+{
+	int rc = trainer_enter_working(t);
+
+	if (rc < 0)
+		return rc;
+	rc = take(t, pull);
+	if (rc < 0)
+		trainer_exit(t);
+	return rc;
+}
+
+void pull_end(gs_trainer *t, const struct pull *pull)
+{
+	give(pull, pull->n);
+	trainer_changed(t);
+	trainer_exit(t);
+}
+
+int pull_finish(gs_trainer *t, const struct pull *pull, int rc)
+{
+	trainer_exit(t);
+	for (uint32_t i = 0; rc == 0 && i < pull->n; i++)
+		memcpy(pull->dst[i], param_landing(pull->param[i]), 4 * pull->param[i]->elems);
+	pthread_mutex_lock(&t->lock);
+	pull_end(t, pull);
+	return rc;
+}
+
+static bool all_come(gs_trainer *t, void *arg)
+{
+	const struct pull *pull = arg;
+
+	for (uint32_t i = 0; i < pull->n; i++) {
+		if (pull->param[i]->pull_left > 0)
+			return false;
+	}
+	return true;
+}
+
+int pull_wait(gs_trainer *t, const struct pull *pull)
+{
+	return trainer_wait(t, all_come, (void *)(uintptr_t)pull, 0, "weights");
+}
+
+/* ---- mapped ---------------------------------------------------------------------------------- */
+
+static const float *mapped(const gs_param *p)
+{
+	return (const float *)(const void *)(p->t->weights_map + p->weights_off);
+}
+
+/* In sync mode nobody writes while a trainer may read: any copy will do. */
+static void mapped_relaxed(gs_param *p, float *dst)
+{
+	if (p->t->welcome.mode == WIRE_SYNC)
+		memcpy(dst, mapped(p), 4 * p->elems);
+	else
+		copy_live_floats(dst, mapped(p), p->elems);
+}
+
+static bool mapped_block(gs_param *p, uint32_t i, float *dst)
+{
+	const uint8_t *map = p->t->weights_map;
+	uint64_t word_off = layout_version_off(p->first_block + i), at = block_first_elem(p, i);
+
+	for (int try = 0; try < PULL_TRIES; try++) {
+		uint64_t before = word_acquire(map, word_off);
+
+		if (before % 2)
+			continue;
+		copy_live_floats(dst + at, mapped(p) + at, block_elems(p, i));
+		if (word_acquire(map, word_off) == before)
+			return true;
+	}
+	return false;
+}
+
+/* One block through the queue. */
+static int mapped_ask(gs_param *p, uint32_t i, float *dst)
+{
+	gs_trainer *t = p->t;
+	struct pull pull = {.param = &p, .n = 1};
+	uint64_t at = block_first_elem(p, i);
+	int rc = pull_begin(t, &pull);
+
+	if (rc < 0)
+		return rc;
+	rc = pull_queue_ask(p, i, i + 1);
+	if (rc == 0)
+		rc = pull_wait(t, &pull);
+	/* Short and rare enough to copy with the lock held. */
+	if (rc == 0)
+		memcpy(dst + at, param_landing(p) + at, 4 * block_elems(p, i));
+	pull_end(t, &pull);
+	return rc;
+}
+
+static int mapped_consistent(gs_param *p, float *dst)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < p->blocks; i++) {
+		if (!mapped_block(p, i, dst))
+			rc = mapped_ask(p, i, dst);
+	}
+	return rc;
+}
+
+static int pull_mapped(const struct pull *pull, enum gs_consistency how)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < pull->n; i++) {
+		if (how == GS_RELAXED)
+			mapped_relaxed(pull->param[i], pull->dst[i]);
+		else
+			rc = mapped_consistent(pull->param[i], pull->dst[i]);
+	}
+	return rc;
+}
+
+/* ---- the API --------------------------------------------------------------------------------- */
+
+static int check_params(const gs_trainer *t, gs_param *const *p, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (!p[i] || p[i]->t != t)
+			return err_set(EINVAL, "parameter %u is not one of this trainer's", i);
+	}
+	return 0;
+}
+
+int gs_pull_many(gs_trainer *t, gs_param *const *p, float *const *dst, uint32_t n,
+		 enum gs_consistency how)
+{
+	struct pull pull = {.param = p, .dst = dst, .n = n};
+
+	if (n > 0 && (!p || !dst))
+		return err_set(EINVAL, "gs_pull: NULL");
+	if (how != GS_RELAXED && how != GS_CONSISTENT && how != GS_ORDERED)
+		return err_set(EINVAL, "gs_pull: consistency %d; known are %d to %d", (int)how,
+			       GS_RELAXED, GS_ORDERED);
+	for (uint32_t i = 0; i < n; i++) {
+		if (!dst[i])
+			return err_set(EINVAL, "gs_pull: destination %u is NULL", i);
+	}
+	int rc = trainer_enter_working(t);
+	if (rc < 0)
+		return rc;
+	rc = check_params(t, p, n);
+	trainer_exit(t);
+	if (rc < 0 || n == 0)
+		return rc;
+	if (how == GS_ORDERED)
+		return pull_queue(t, &pull);
+	if (t->weights_map)
+		return pull_mapped(&pull, how);
+	return how == GS_RELAXED ? pull_wire_relaxed(t, &pull) : pull_wire_consistent(t, &pull);
+}
+
+int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, float *dst)
+{
+	return gs_pull_many(t, &p, &dst, 1, how);
+}
+
+int gs_weights_view(gs_trainer *t, gs_param *p, const float **out)
+{
+	if (!out)
+		return err_set(EINVAL, "gs_weights_view: NULL");
+	int rc = trainer_enter_working(t);
+	if (rc < 0)
+		return rc;
+	rc = check_params(t, &p, 1);
+	if (rc == 0 && !t->weights_map)
+		rc = err_set(EOPNOTSUPP,
+			     "weights can be looked at in place over shm only; this is %s",
+			     tp_conn_transport(t->conn));
+	if (rc == 0)
+		*out = mapped(p);
+	trainer_exit(t);
+	return rc;
+}
+
+int gs_block_version(gs_trainer *t, gs_param *p, uint64_t elem, uint64_t *out)
+{
+	uint64_t word = 0;
+
+	if (!out)
+		return err_set(EINVAL, "gs_block_version: NULL");
+	int rc = trainer_enter_working(t);
+	if (rc < 0)
+		return rc;
+	rc = check_params(t, &p, 1);
+	if (rc == 0 && elem >= p->elems)
+		rc = err_set(EINVAL, "element %llu; \"%s\" has %llu", (unsigned long long)elem,
+			     p->wire.name, (unsigned long long)p->elems);
+	trainer_exit(t);
+	if (rc < 0)
+		return rc;
+	uint32_t block = p->first_block + (uint32_t)(elem / p->block_elems);
+	if (t->weights_map)
+		word = word_acquire(t->weights_map, layout_version_off(block));
+	else
+		rc = pull_wire_version(p, block, &word);
+	if (rc == 0)
+		*out = word / 2;
+	return rc;
+}

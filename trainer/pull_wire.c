@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One-sided reads over a network. Data lands where it would in an ordered pull (the mailbox's
+ * landing area is registered memory of the right shape, and one pull at a time uses a parameter's
+ * part of it) and is copied out from there. Version words land in the local arena, two for each
+ * block: before and after.
+ *
+ * Every READ is signalled: only its completion says that its bytes are there.
+ */
+#include "trainer/trainer.h"
+
+static uint64_t *scratch(gs_trainer *t, uint32_t block)
+{
+	return (uint64_t *)tp_arena_base(t->local) + 2 * (uint64_t)block;
+}
+
+static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
+{
+	gs_trainer *t = p->t;
+	uint64_t at = block_first_elem(p, i);
+
+	return (struct tp_op){
+	    .kind = TP_OP_READ,
+	    .flags = TP_F_SIGNAL | flags,
+	    .local = param_landing(p) + at,
+	    .region = t->mailbox_region,
+	    .remote = t->weights,
+	    .offset = p->weights_off + 4 * at,
+	    .len = 4 * block_elems(p, i),
+	    .cookie = (uintptr_t)p,
+	};
+}
+
+static struct tp_op read_version(gs_param *p, uint32_t block, int which, unsigned flags)
+{
+	gs_trainer *t = p->t;
+
+	return (struct tp_op){
+	    .kind = TP_OP_READ,
+	    .flags = TP_F_SIGNAL | flags,
+	    .local = scratch(t, block) + which,
+	    .region = t->local_region,
+	    .remote = t->weights,
+	    .offset = layout_version_off(block),
+	    .len = 8,
+	    .cookie = (uintptr_t)p,
+	};
+}
+
+static int add(struct chain *chain, gs_param *p, struct tp_op op)
+{
+	p->pull_left++;
+	return chain_add(chain, &op);
+}
+
+/* ---- relaxed --------------------------------------------------------------------------------- */
+
+static int read_all(gs_trainer *t, const struct pull *pull)
+{
+	struct chain chain = {.t = t};
+	int rc = 0;
+
+	for (uint32_t k = 0; rc == 0 && k < pull->n; k++) {
+		gs_param *p = pull->param[k];
+
+		for (uint32_t i = 0; rc == 0 && i < p->blocks; i++)
+			rc = add(&chain, p, read_data(p, i, 0));
+	}
+	return rc < 0 ? rc : chain_flush(&chain);
+}
+
+int pull_wire_relaxed(gs_trainer *t, const struct pull *pull)
+{
+	int rc = pull_begin(t, pull);
+
+	if (rc < 0)
+		return rc;
+	rc = read_all(t, pull);
+	if (rc == 0)
+		rc = pull_wait(t, pull);
+	return pull_finish(t, pull, rc);
+}
+
+/* ---- consistent ------------------------------------------------------------------------------ */
+
+/* The fences make the NIC, not this CPU, keep the order: a READ begins when those before it ended.
+ */
+static int read_checked(struct chain *chain, gs_param *p, uint32_t i)
+{
+	uint32_t block = p->first_block + i;
+	int rc = add(chain, p, read_version(p, block, 0, 0));
+
+	if (rc == 0)
+		rc = add(chain, p, read_data(p, i, TP_F_FENCE));
+	if (rc == 0)
+		rc = add(chain, p, read_version(p, block, 1, TP_F_FENCE));
+	return rc;
+}
+
+static bool is_whole(gs_param *p, uint32_t i)
+{
+	const uint64_t *v = scratch(p->t, p->first_block + i);
+
+	return v[0] == v[1] && v[0] % 2 == 0;
+}
+
+static void forget(gs_param *p)
+{
+	for (uint32_t i = 0; i < p->blocks; i++)
+		scratch(p->t, p->first_block + i)[0] = 1; /* odd: not whole */
+}
+
+/* One round of the blocks that are not whole yet. How many those were, or an error. */
+static int read_round(gs_trainer *t, const struct pull *pull)
+{
+	struct chain chain = {.t = t};
+	int rc = 0, n = 0;
+
+	for (uint32_t k = 0; rc == 0 && k < pull->n; k++) {
+		gs_param *p = pull->param[k];
+
+		for (uint32_t i = 0; rc == 0 && i < p->blocks; i++) {
+			if (is_whole(p, i))
+				continue;
+			rc = read_checked(&chain, p, i);
+			n++;
+		}
+	}
+	if (rc == 0 && n > 0)
+		rc = chain_flush(&chain);
+	if (rc == 0)
+		rc = pull_wait(t, pull);
+	return rc < 0 ? rc : n;
+}
+
+static int ask_for_the_rest(gs_trainer *t, const struct pull *pull)
+{
+	int rc = 0;
+
+	for (uint32_t k = 0; rc == 0 && k < pull->n; k++) {
+		gs_param *p = pull->param[k];
+
+		for (uint32_t i = 0; rc == 0 && i < p->blocks; i++) {
+			if (!is_whole(p, i))
+				rc = pull_queue_ask(p, i, i + 1);
+		}
+	}
+	return rc < 0 ? rc : pull_wait(t, pull);
+}
+
+int pull_wire_consistent(gs_trainer *t, const struct pull *pull)
+{
+	int rc = pull_begin(t, pull);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t k = 0; k < pull->n; k++)
+		forget(pull->param[k]);
+	rc = 1;
+	for (int try = 0; rc > 0 && try < PULL_TRIES; try++)
+		rc = read_round(t, pull);
+	if (rc > 0)
+		rc = ask_for_the_rest(t, pull);
+	return pull_finish(t, pull, rc);
+}
+
+int pull_wire_version(gs_param *p, uint32_t block, uint64_t *word)
+{
+	gs_trainer *t = p->t;
+	struct pull pull = {.param = &p, .n = 1};
+	struct chain chain = {.t = t};
+	int rc = pull_begin(t, &pull);
+
+	if (rc < 0)
+		return rc;
+	rc = add(&chain, p, read_version(p, block, 0, 0));
+	if (rc == 0)
+		rc = chain_flush(&chain);
+	if (rc == 0)
+		rc = pull_wait(t, &pull);
+	if (rc == 0)
+		*word = *scratch(t, block);
+	pull_end(t, &pull);
+	return rc;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gs_start: from declarations to the first step. Its parts are those of the conversation (wire.h).
+ * A failure in any of them is final: half a conversation can't be taken back.
+ */
+#include "trainer/trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* ---- declare and grant ----------------------------------------------------------------------- */
+
+static int send_declares(gs_trainer *t)
+{
+	struct wire_msg msg;
+
+	for (uint32_t i = 0; i < t->n_params; i += WIRE_PARAMS_MAX) {
+		uint32_t left = t->n_params - i;
+
+		memset(&msg, 0, sizeof(msg));
+		msg.kind = WIRE_DECLARE;
+		msg.declare.last = left <= WIRE_PARAMS_MAX;
+		msg.declare.n = left < WIRE_PARAMS_MAX ? left : WIRE_PARAMS_MAX;
+		for (uint32_t k = 0; k < msg.declare.n; k++)
+			msg.declare.param[k] = t->param[i + k]->wire;
+		int rc = talk_send(t, &msg);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int check_grant(gs_trainer *t)
+{
+	uint64_t *elems = malloc(t->n_params * sizeof(*elems));
+
+	if (!elems)
+		return err_set(ENOMEM, "no memory for %u parameters", t->n_params);
+	for (uint32_t i = 0; i < t->n_params; i++)
+		elems[i] = t->param[i]->elems;
+	int rc = grant_check(&t->grant, elems, t->n_params);
+	free(elems);
+	return rc == -EPROTO ? trainer_breach(t) : rc;
+}
+
+static int agree(gs_trainer *t)
+{
+	t->grant.place = calloc(t->n_params, sizeof(*t->grant.place));
+	if (!t->grant.place)
+		return err_set(ENOMEM, "no memory for %u parameters", t->n_params);
+	t->expect = WIRE_GRANT;
+	int rc = send_declares(t);
+	if (rc == 0)
+		rc = talk_wait(t, t->timeout_ms);
+	return rc < 0 ? rc : check_grant(t);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int adopt_grant(gs_trainer *t)
+{
+	t->slots = t->grant.slots;
+	t->owner = calloc(t->grant.blocks, sizeof(t->owner[0]));
+	t->pull_asked = calloc(t->grant.blocks, sizeof(t->pull_asked[0]));
+	if (!t->owner || !t->pull_asked)
+		return err_set(ENOMEM, "no memory for %u blocks", t->grant.blocks);
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		const struct wire_place *place = &t->grant.place[i];
+		gs_param *p = t->param[i];
+
+		p->block_elems = place->block_elems;
+		p->first_block = place->first_block;
+		p->blocks = place->blocks;
+		p->weights_off = place->weights_off;
+		p->slots_off = place->slots_off;
+		p->slots_stride = place->slots_stride;
+		for (uint32_t b = 0; b < p->blocks; b++)
+			t->owner[p->first_block + b] = p;
+	}
+	t->blocks = t->grant.blocks;
+	return 0;
+}
+
+static int attach_remotes(gs_trainer *t)
+{
+	struct tp_ref weights = {t->grant.weights.addr, t->grant.weights.len, t->grant.weights.key};
+	struct tp_ref slots = {t->grant.slot_mem.addr, t->grant.slot_mem.len,
+			       t->grant.slot_mem.key};
+	int rc = tp_attach(t->conn, &weights, TP_PEER_READ, weights.len, &t->weights);
+
+	if (rc < 0)
+		return err_wrap(rc, "the server's weights");
+	t->weights_map = tp_remote_map(t->weights);
+	rc = tp_attach(t->conn, &slots, TP_PEER_WRITE, slots.len, &t->slot_mem);
+	return rc < 0 ? err_wrap(rc, "the server's gradient slots") : 0;
+}
+
+/* Credits are written at any time: their pages are touched now. The landing area is as long as the
+ * weights, and over shm only ordered pulls need it: page by page, as they land. */
+static int make_mailbox(gs_trainer *t)
+{
+	uint64_t len = layout_mailbox_len(t->blocks, t->grant.weights.len);
+	int rc = tp_arena_create("gradslot mailbox", len, 0, &t->mailbox);
+
+	if (rc == 0) {
+		t->mail = tp_arena_base(t->mailbox);
+		memset(tp_arena_base(t->mailbox), 0, layout_landing_start(t->blocks));
+		rc = tp_expose(t->conn, t->mailbox, TP_PEER_WRITE, &t->mailbox_region);
+	}
+	return rc < 0 ? err_wrap(rc, "%llu bytes for credits and weights", (unsigned long long)len)
+		      : 0;
+}
+
+static void place_mapped_rings(gs_trainer *t, uint8_t *slots)
+{
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		gs_param *p = t->param[i];
+
+		p->ring = (float *)(void *)(slots + p->slots_off);
+		p->ring_stride = p->slots_stride;
+	}
+}
+
+/* Over a network gradients leave from memory that mirrors the slots. It is in use from the first
+ * step to the last, so its pages are touched now. */
+static int make_local_rings(gs_trainer *t)
+{
+	uint64_t len = layout_align(16 * (uint64_t)t->blocks, LAYOUT_PAGE);
+
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		gs_param *p = t->param[i];
+
+		p->ring_stride = layout_align(4 * p->elems, LAYOUT_ALIGN);
+		len += t->slots * p->ring_stride;
+	}
+	int rc = tp_arena_create("gradslot gradients", len, TP_ARENA_PREFAULT, &t->local);
+	if (rc == 0)
+		rc = tp_expose(t->conn, t->local, TP_LOCAL, &t->local_region);
+	if (rc < 0)
+		return err_wrap(rc, "%llu bytes for gradients", (unsigned long long)len);
+	uint8_t *at = tp_arena_base(t->local);
+	at += layout_align(16 * (uint64_t)t->blocks, LAYOUT_PAGE);
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		t->param[i]->ring = (float *)(void *)at;
+		at += t->slots * t->param[i]->ring_stride;
+	}
+	return 0;
+}
+
+static int make_memory(gs_trainer *t)
+{
+	int rc = adopt_grant(t);
+
+	if (rc == 0)
+		rc = attach_remotes(t);
+	if (rc == 0)
+		rc = make_mailbox(t);
+	if (rc < 0)
+		return rc;
+	uint8_t *slots = tp_remote_map(t->slot_mem);
+	if (!slots)
+		return make_local_rings(t);
+	place_mapped_rings(t, slots);
+	return 0;
+}
+
+static int get_ready(gs_trainer *t)
+{
+	struct tp_ref ref = tp_region_ref(t->mailbox_region);
+	struct wire_msg msg = {.kind = WIRE_ATTACH,
+			       .attach = {.mailbox = {ref.addr, ref.len, ref.key}}};
+
+	t->expect = WIRE_READY;
+	int rc = talk_send(t, &msg);
+	if (rc < 0)
+		return rc;
+	/* It, and START behind it, may have come while the message waited for room. */
+	return t->expect == WIRE_READY ? talk_wait(t, t->timeout_ms) : 0;
+}
+
+/* ---- initial weights ------------------------------------------------------------------------- */
+
+static bool all_initial_in(gs_trainer *t, void *arg)
+{
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		if (t->param[i]->pushes > 0 && !push_credited(t->param[i], 1))
+			return false;
+	}
+	return true;
+}
+
+static int send_initial(gs_trainer *t)
+{
+	struct wire_msg done = {.kind = WIRE_INIT_DONE};
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < t->n_params; i++) {
+		gs_param *p = t->param[i];
+
+		if (p->wire.init != WIRE_INIT_TRAINER)
+			continue;
+		pthread_mutex_unlock(&t->lock);
+		rc = push_tensor(p, IMM_INIT, p->init_data);
+		pthread_mutex_lock(&t->lock);
+	}
+	if (rc == 0)
+		rc = trainer_wait(t, all_initial_in, NULL, t->timeout_ms,
+				  "the server to take the initial weights");
+	return rc < 0 ? rc : talk_send(t, &done);
+}
+
+static int wait_for_start(gs_trainer *t)
+{
+	int rc = talk_wait(t, t->start_timeout_ms);
+
+	if (rc != -ETIMEDOUT)
+		return rc;
+	if (t->welcome.mode == WIRE_SYNC)
+		return err_set(ETIMEDOUT,
+			       "waited %u ms for the start: for all %u trainers to come, and for "
+			       "initial weights",
+			       t->start_timeout_ms, t->welcome.trainers);
+	return err_set(ETIMEDOUT, "waited %u ms for the start: for initial weights",
+		       t->start_timeout_ms);
+}
+
+static int start(gs_trainer *t)
+{
+	int rc = agree(t);
+
+	if (rc == 0)
+		rc = make_memory(t);
+	if (rc == 0)
+		rc = get_ready(t);
+	if (rc == 0 && t->init_asked)
+		rc = send_initial(t);
+	if (rc == 0)
+		rc = wait_for_start(t);
+	return rc;
+}
+
+int gs_start(gs_trainer *t)
+{
+	int rc = trainer_enter(t);
+
+	if (rc < 0)
+		return rc;
+	if (t->phase != PHASE_OPEN)
+		rc = err_set(EBUSY, "gs_start was called already");
+	else if (t->n_params == 0)
+		rc = err_set(EINVAL, "no parameters: call gs_declare first");
+	if (rc == 0) {
+		t->phase = PHASE_STARTING;
+		rc = start(t);
+		if (rc < 0)
+			rc = trainer_fail(t, rc);
+		else
+			t->phase = PHASE_WORK;
+		t->patience_ms = 0;
+	}
+	for (uint32_t i = 0; i < t->n_params && t->phase != PHASE_OPEN; i++)
+		t->param[i]->init_data = NULL;
+	trainer_exit(t);
+	return rc;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Steps, in sync mode. t->step is being made; with t->posted its barrier is on its way. The server
+ * answers by writing the step into the head of the mailbox.
+ *
+ *        making k  --gs_step_post-->  posted k  --gs_step_wait-->  making k+1
+ */
+#include "trainer/trainer.h"
+
+#include <errno.h>
+
+#include "base/err.h"
+
+bool step_released(gs_trainer *t, uint64_t step)
+{
+	uint64_t word = word_acquire(t->mail, offsetof(struct layout_mailbox_head, released_step));
+
+	if (word > t->step || (word == t->step && !t->posted)) {
+		err_set(EPROTO, "step %llu is released; this trainer has passed %llu",
+			(unsigned long long)word,
+			(unsigned long long)(t->posted ? t->step : t->step - 1));
+		trainer_breach(t);
+		return false;
+	}
+	return step < t->step || word >= step;
+}
+
+static bool is_released(gs_trainer *t, void *step)
+{
+	return step_released(t, *(uint64_t *)step);
+}
+
+static int post(gs_trainer *t)
+{
+	/* The payload leaves from the padding of the mailbox's head, which is registered: a device
+	 * need not have inline sends. It is free again: the step before was released. */
+	uint64_t *source = (uint64_t *)(void *)((struct layout_mailbox_head *)(void *)t->mail)->pad;
+	struct tp_op op = {
+	    .kind = TP_OP_WRITE,
+	    .flags = TP_F_IMM,
+	    .imm = imm_step(IMM_BARRIER, t->step),
+	    .local = source,
+	    .region = t->mailbox_region,
+	    .remote = t->slot_mem,
+	    .offset = offsetof(struct layout_slots_head, barrier_step),
+	    .len = sizeof(*source),
+	};
+
+	if (t->welcome.mode != WIRE_SYNC)
+		return err_set(EPERM, "there are no steps in async mode");
+	if (t->posted)
+		return err_set(
+		    EALREADY,
+		    "the barrier of step %llu was posted already; call gs_step_wait first",
+		    (unsigned long long)t->step);
+	*source = t->step;
+	t->posted = true;
+	return trainer_post(t, &op, 1);
+}
+
+static int wait(gs_trainer *t)
+{
+	uint64_t step = t->step;
+
+	if (t->welcome.mode != WIRE_SYNC)
+		return err_set(EPERM, "there are no steps in async mode");
+	if (!t->posted)
+		return err_set(EDEADLK,
+			       "step %llu has no barrier yet: it would never be released; call "
+			       "gs_step_post first",
+			       (unsigned long long)step);
+	int rc = trainer_wait(t, is_released, &step, 0, "the step's release");
+	/* Of several threads that wait for it, the first goes on to the next step. */
+	if (rc == 0 && t->step == step) {
+		t->step++;
+		t->posted = false;
+	}
+	return rc;
+}
+
+int gs_step_post(gs_trainer *t)
+{
+	int rc = trainer_enter_working(t);
+
+	if (rc < 0)
+		return rc;
+	rc = post(t);
+	trainer_exit(t);
+	return rc;
+}
+
+int gs_step_wait(gs_trainer *t)
+{
+	int rc = trainer_enter_working(t);
+
+	if (rc < 0)
+		return rc;
+	rc = wait(t);
+	trainer_exit(t);
+	return rc;
+}
+
+int gs_step_end(gs_trainer *t)
+{
+	int rc = trainer_enter_working(t);
+
+	if (rc < 0)
+		return rc;
+	rc = post(t);
+	if (rc == 0)
+		rc = wait(t);
+	trainer_exit(t);
+	return rc;
+}

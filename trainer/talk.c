@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Control messages, the trainer's side of the conversation in wire.h. At any time one kind is
+ * expected, or none; anything else, but an error, is a breach of the protocol:
+ *
+ *   t->expect  WELCOME   from gs_connect's hello on
+ *              -         until gs_start
+ *              GRANT     from the first declare until the last grant
+ *              -         until our memory is ready
+ *              READY     from attach on
+ *              START     from ready on (it may come right behind it)
+ *              -         working
+ *              BYE       from gs_leave's bye on
+ */
+#include "trainer/trainer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/err.h"
+
+int talk_send(gs_trainer *t, const struct wire_msg *msg)
+{
+	uint8_t buf[WIRE_MSG_MAX];
+	int rc, len = wire_encode(msg, buf, sizeof(buf));
+
+	if (len < 0)
+		return len;
+	do {
+		uint64_t rooms = t->rooms;
+
+		rc = tp_send(t->conn, buf, (size_t)len);
+		if (rc == 0)
+			return 0;
+		rc = trainer_blocked(t, rc, rooms);
+	} while (rc == 0);
+	return rc;
+}
+
+static bool has_come(gs_trainer *t, void *kind)
+{
+	return t->expect != *(enum wire_kind *)kind;
+}
+
+int talk_wait(gs_trainer *t, uint32_t timeout_ms)
+{
+	static const char *const whats[] = {
+	    [WIRE_WELCOME] = "the server's welcome",
+	    [WIRE_GRANT] = "the server to grant memory for the parameters",
+	    [WIRE_READY] = "the server to get ready",
+	    [WIRE_START] = "the server's start",
+	    [WIRE_BYE] = "the server to let go",
+	};
+	enum wire_kind kind = t->expect;
+
+	return kind == 0 ? 0 : trainer_wait(t, has_come, &kind, timeout_ms, whats[kind]);
+}
+
+/* ---- what came ------------------------------------------------------------------------------- */
+
+static int take_grant(gs_trainer *t, const struct wire_grant *g)
+{
+	struct grant *all = &t->grant;
+
+	if (g->n > t->n_params - all->n)
+		return err_set(EPROTO, "grant: places for %u parameters; %u were declared",
+			       all->n + g->n, t->n_params);
+	memcpy(all->place + all->n, g->place, g->n * sizeof(g->place[0]));
+	all->n += g->n;
+	if (!g->last)
+		return 0;
+	all->slots = g->slots;
+	all->blocks = g->blocks;
+	all->weights = g->weights;
+	all->slot_mem = g->slot_mem;
+	t->expect = 0;
+	return 0;
+}
+
+static int take(gs_trainer *t, const struct wire_msg *msg)
+{
+	switch (msg->kind) {
+	case WIRE_WELCOME:
+		t->welcome = msg->welcome;
+		t->expect = 0;
+		return 0;
+	case WIRE_GRANT:
+		return take_grant(t, &msg->grant);
+	case WIRE_READY:
+		t->init_asked = msg->ready.init;
+		t->expect = WIRE_START;
+		return 0;
+	case WIRE_START:
+		if (t->welcome.mode == WIRE_SYNC && msg->start.step == 0)
+			return err_set(EPROTO, "start: step 0; the first is 1");
+		t->step = t->welcome.mode == WIRE_SYNC ? msg->start.step : 0;
+		t->expect = 0;
+		return 0;
+	default: /* BYE */
+		t->expect = 0;
+		return 0;
+	}
+}
+
+void talk_take(gs_trainer *t, const void *bytes, size_t len)
+{
+	struct wire_msg msg;
+
+	if (wire_decode(bytes, len, &msg) < 0) {
+		trainer_breach(t);
+		return;
+	}
+	if (msg.kind == WIRE_ERROR) {
+		int rc = wire_error_errno(msg.error.code);
+
+		trainer_fail(t, err_set(-rc, "the server says: %s", msg.error.text));
+		return;
+	}
+	if (msg.kind != t->expect) {
+		err_set(EPROTO, "it sent %s where %s was due", wire_kind_name(msg.kind),
+			t->expect ? wire_kind_name(t->expect) : "no message");
+		trainer_breach(t);
+		return;
+	}
+	if (take(t, &msg) < 0)
+		trainer_breach(t);
+}

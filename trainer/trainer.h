@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The trainer's state, and what its files offer each other.
+ *
+ *  connect.c   gs_connect, gs_close          talk.c      control messages: what comes when
+ *  declare.c   gs_declare                    progress.c  events, waiting, posting; the lock
+ *  start.c     gs_start                      grant.c     is the server's grant sound (pure)
+ *  push.c      gradients                     step.c      barriers
+ *  pull.c      weights: which way            pull_wire.c reading them over a network
+ *  leave.c     gs_leave                      pull_queue.c asking for them through the queue
+ *
+ * Invariants:
+ *  1. `lock` guards every field but those that are constant once gs_start returned. Nothing is
+ *     copied, waited for or slept on with it held; posting (which copies nothing that is longer
+ * than an inline payload) is.
+ *  2. The CQ is polled with the lock held, by anyone, and never while `leader` is set: then one
+ *     thread is inside tp_cq_wait without the lock. Others who wait do so on `changed`.
+ *  3. `err` is set once and is final: no call but gs_close does anything after it.
+ *  4. What is polled from the server is checked when it is polled; what it writes into the mailbox,
+ *     when it is read.
+ *  5. While a call waits, what it waits for shows itself by an event, or another thread's
+ *     trainer_changed().
+ */
+#ifndef GS_TRAINER_TRAINER_H
+#define GS_TRAINER_TRAINER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gradslot/gradslot.h"
+#include "proto/imm.h"
+#include "proto/layout.h"
+#include "proto/wire.h"
+#include "trainer/credits.h"
+#include "trainer/grant.h"
+#include "trainer/words.h"
+#include "transport/transport.h"
+
+/* How many ops go into one tp_post. */
+enum { CHAIN_MAX = 32 };
+
+enum phase {
+	PHASE_OPEN,     /* connected: gs_declare and gs_start may come */
+	PHASE_STARTING, /* inside gs_start */
+	PHASE_WORK,     /* started */
+	PHASE_LEFT,     /* gs_leave was called */
+};
+
+struct gs_param {
+	gs_trainer *t;
+	uint32_t index;
+	struct wire_param wire;
+	const float *init_data; /* of GS_INIT_DATA; NULL once gs_start returned */
+
+	/* granted; constant after gs_start */
+	uint64_t elems, block_elems;
+	uint32_t first_block, blocks;
+	uint64_t weights_off; /* in the weights; layout_landing_off gives the landing area's */
+	uint64_t slots_off, slots_stride;
+	float *ring; /* the slots where they are mapped, else registered memory like them */
+	uint64_t ring_stride; /* bytes */
+
+	uint64_t pushes;    /* begun, initial weights included */
+	uint64_t push_step; /* sync: the step of the last one; 0: none */
+
+	/* A pull that uses the landing area or the scratch words: one at a time. */
+	bool pulling;
+	uint64_t pull_left; /* reads or answers under way */
+};
+
+struct gs_trainer {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool leader;        /* a thread is in tp_cq_wait */
+	uint32_t followers; /* threads that wait for `changed` */
+
+	int err; /* 0, or the negative errno that ended it all */
+	char err_text[512];
+
+	/* options */
+	char *uri;
+	uint32_t timeout_ms, start_timeout_ms;
+
+	struct tp_cq *cq;
+	struct tp_conn *conn;
+	bool load_store;
+	bool closed;    /* TP_EV_CLOSED came */
+	uint64_t rooms; /* TP_EV_ROOMs so far */
+	/* How long a post may wait for room; 0: no limit. Bounded while the server owes an answer.
+	 */
+	uint32_t patience_ms;
+
+	enum phase phase;
+	enum wire_kind expect; /* the next control message; 0: none */
+	struct wire_welcome welcome;
+	struct grant grant;
+	bool init_asked;
+
+	gs_param **param;
+	uint32_t n_params, cap_params;
+
+	uint32_t slots, blocks;
+	gs_param **owner;    /* of each block */
+	uint8_t *pull_asked; /* each block: a PULLED is due */
+	struct tp_remote *weights, *slot_mem;
+	const uint8_t *weights_map; /* NULL over a network */
+
+	/* The mailbox is also the target of READs: a parameter's part of the landing area is used
+	 * by one pull at a time, whichever way, so a second copy of the weights would buy nothing.
+	 */
+	struct tp_arena *mailbox;
+	struct tp_region *mailbox_region;
+	uint8_t *mail; /* its base */
+
+	/* Only over a network: two version words for each block, then the gradient rings. */
+	struct tp_arena *local;
+	struct tp_region *local_region;
+
+	uint64_t step; /* sync: the step that is being made */
+	bool posted;   /* its barrier was */
+};
+
+/* ---- progress.c ------------------------------------------------------------------------------ */
+
+/* Takes the lock, handles what has come, and lets go of the lock again when it fails: because of
+ * t->err, or (unless `any_phase`) because training has not begun or is over. */
+int trainer_enter(gs_trainer *t);
+int trainer_enter_working(gs_trainer *t);
+void trainer_exit(gs_trainer *t);
+
+/* All below: with the lock held. */
+
+/* Ends it: rc with the calling thread's error text stays for good, the connection is closed. The
+ * first one counts. Returns rc. */
+int trainer_fail(gs_trainer *t, int rc);
+/* The same when the server broke the protocol: it is told. */
+int trainer_breach(gs_trainer *t);
+/* The final error, as the calling thread's. */
+int trainer_error(gs_trainer *t);
+
+typedef bool (*trainer_pred)(gs_trainer *t, void *arg);
+/* Waits until `pred` holds; lets go of the lock meanwhile. -ETIMEDOUT after timeout_ms (0: no
+ * limit), with `what` in the text; or the final error. The only place where a trainer waits. */
+int trainer_wait(gs_trainer *t, trainer_pred pred, void *arg, uint32_t timeout_ms,
+		 const char *what);
+/* Handles what is there now. */
+void trainer_poll(gs_trainer *t);
+/* Something that others may wait for has changed. */
+void trainer_changed(gs_trainer *t);
+
+/* Posts all, waits for room where there is none. */
+int trainer_post(gs_trainer *t, const struct tp_op *ops, int n);
+/* A post or a send gave rc < 0, with `rooms` = t->rooms before it. Waits for room on -EAGAIN: 0
+ * says try again. (A TP_EV_ROOM that was polled between the two is not lost: it is handled with the
+ * lock held.) All else is the end. */
+int trainer_blocked(gs_trainer *t, int rc, uint64_t rooms);
+
+/* Ops on their way to trainer_post, CHAIN_MAX at a time. */
+struct chain {
+	gs_trainer *t;
+	int n;
+	struct tp_op op[CHAIN_MAX];
+};
+int chain_add(struct chain *c, const struct tp_op *op);
+int chain_flush(struct chain *c);
+
+/* ---- talk.c ---------------------------------------------------------------------------------- */
+
+int talk_send(gs_trainer *t, const struct wire_msg *msg);
+/* Waits until what is expected has come. */
+int talk_wait(gs_trainer *t, uint32_t timeout_ms);
+/* A message came. */
+void talk_take(gs_trainer *t, const void *bytes, size_t len);
+
+/* ---- push.c ---------------------------------------------------------------------------------- */
+
+/* Sends the next push of p as `kind`, copying `src` into the ring first unless it is there. Without
+ * the lock; the slot is free. */
+int push_tensor(gs_param *p, enum imm_kind kind, const float *src);
+/* All blocks of p have been credited with `wanted` pushes. An implausible credit is a breach. */
+bool push_credited(gs_param *p, uint64_t wanted);
+
+/* ---- step.c ---------------------------------------------------------------------------------- */
+
+/* The server released `step` (or a later one). A release of what was not passed is a breach. */
+bool step_released(gs_trainer *t, uint64_t step);
+
+/* ---- pull_*.c -------------------------------------------------------------------------------- */
+
+struct pull {
+	gs_param *const *param;
+	float *const *dst;
+	uint32_t n;
+};
+
+/* Takes the lock, and the parameters' landing areas for this call alone. -EINVAL if one is there
+ * twice. */
+int pull_begin(gs_trainer *t, const struct pull *pull);
+/* Gives both back. */
+void pull_end(gs_trainer *t, const struct pull *pull);
+/* The same, and copies the landing areas to where they are wanted if rc is 0; returns rc. */
+int pull_finish(gs_trainer *t, const struct pull *pull, int rc);
+/* Every read and answer of it has come. */
+int pull_wait(gs_trainer *t, const struct pull *pull);
+
+/* Without the lock, like all gs_ functions' bodies. */
+int pull_wire_relaxed(gs_trainer *t, const struct pull *pull);
+int pull_wire_consistent(gs_trainer *t, const struct pull *pull);
+int pull_wire_version(gs_param *p, uint32_t block, uint64_t *word);
+int pull_queue(gs_trainer *t, const struct pull *pull);
+
+/* With the lock, and p taken: asks for blocks first .. end-1; pull_wait follows. */
+int pull_queue_ask(gs_param *p, uint32_t first, uint32_t end);
+
+/* How often a consistent read is tried before the queue is asked. */
+enum { PULL_TRIES = 8 };
+
+static inline float *param_landing(const gs_param *p)
+{
+	gs_trainer *t = p->t;
+
+	return (float *)(void *)(t->mail + layout_landing_off(t->blocks, p->weights_off));
+}
+
+/* Of block i (0 .. blocks-1) of p. */
+static inline uint64_t block_first_elem(const gs_param *p, uint32_t i)
+{
+	return i * p->block_elems;
+}
+
+static inline uint64_t block_elems(const gs_param *p, uint32_t i)
+{
+	return i + 1 < p->blocks ? p->block_elems : p->elems - block_first_elem(p, i);
+}
+
+#endif
