@@ -9,6 +9,7 @@ name=cli-serve-$$
 
 # start ARGUMENT…: a server in the background, READY; sets `server`.
 start() {
+    : >"$out" # the last server's READY must not be taken for this one's
     "$gradslot" serve "$@" >"$out" 2>"$err" </dev/null &
     server=$!
     within 20 ready
@@ -54,7 +55,7 @@ stop TERM
 # A server that was killed does not keep its name.
 start --listen "shm:$name"
 kill -9 "$server"
-wait "$server" || true
+wait "$server" 2>/dev/null || true
 start --listen "shm:$name"
 stop TERM
 
