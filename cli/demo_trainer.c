@@ -126,6 +126,17 @@ static int report(struct work *w, unsigned step)
 				   (double)(now - w->began) / NS_PER_S));
 }
 
+/* Async: a trainer that went on with weights which lack its own last gradients would add to the
+ * staleness that the others cause, and momentum turns that into divergence. */
+static int own_applied(struct work *w)
+{
+	int rc = 0;
+
+	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
+		rc = lib(gs_wait_applied(w->trainer, w->params[p]));
+	return rc;
+}
+
 static int train_step(struct work *w, unsigned step)
 {
 	float *grads[MLP_PARAMS];
@@ -145,8 +156,8 @@ static int train_step(struct work *w, unsigned step)
 	w->loss_n++;
 	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
 		rc = lib(gs_push(w->trainer, w->params[p], grads[p]));
-	if (rc == 0 && !w->async)
-		rc = lib(gs_step_end(w->trainer));
+	if (rc == 0)
+		rc = w->async ? own_applied(w) : lib(gs_step_end(w->trainer));
 	return rc < 0 ? rc : pull(w);
 }
 
