@@ -102,12 +102,14 @@ static struct actor *next_actor(struct sched *s, int32_t spin_us)
 void sched_work(struct sched *s, int32_t spin_us)
 {
 	for (;;) {
-		struct actor *actor = next_actor(s, spin_us);
+		/* Read before the queue is looked at: what was posted before the stop is found. */
+		bool stop = atomic_load(&s->stop);
+		struct actor *actor = stop ? take(s) : next_actor(s, spin_us);
 
 		if (actor) {
 			if (actor_run(actor, RUN_BATCH))
 				runq_push(s->runq, actor);
-		} else if (atomic_load(&s->stop)) {
+		} else if (stop) {
 			return;
 		}
 	}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory plan (server/memory.h): its sums, and what is said when a limit can't hold it.
+ */
+#include "server/memory.h"
+
+#include <errno.h>
+
+#include "suite.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static const struct memory_plan plan = {
+    .weights = 64 * MIB,
+    .state = 32 * MIB,
+    .blocks = 1 * MIB,
+    .slots = 128 * MIB,
+    .bookkeeping = 2 * MIB,
+    .trainers = 4,
+};
+
+START_TEST(sums)
+{
+	ck_assert_uint_eq(memory_total(&plan), (64 + 32 + 1 + (128 + 2) * 4) * MIB);
+	ck_assert_uint_eq(memory_pinned(&plan), (64 + 128) * 4 * MIB);
+}
+END_TEST
+
+START_TEST(a_sum_that_overflows_is_not_small)
+{
+	struct memory_plan p = plan;
+	struct memory_limits all = {UINT64_MAX - 1, "RAM", UINT64_MAX};
+
+	p.slots = UINT64_MAX / 4 + 1;
+	ck_assert_uint_eq(memory_total(&p), UINT64_MAX);
+	ck_assert_uint_eq(memory_pinned(&p), UINT64_MAX);
+	ck_assert_int_eq(memory_check(&p, &all), -ENOMEM);
+	p = plan;
+	p.weights = UINT64_MAX;
+	ck_assert_uint_eq(memory_total(&p), UINT64_MAX);
+}
+END_TEST
+
+START_TEST(describes_each_term)
+{
+	static const char *const words[] = {"64.0", "32.0",       "1.0",  "128.0",
+					    "2.0",  "4 trainers", "617.0"};
+	char text[256];
+
+	memory_describe(&plan, text, sizeof(text));
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		ck_assert_msg(strstr(text, words[i]), "no \"%s\" in \"%s\"", words[i], text);
+	memory_describe(&plan, text, 10);
+	ck_assert_uint_eq(strlen(text), 9);
+}
+END_TEST
+
+START_TEST(limits_are_met_exactly)
+{
+	struct memory_limits l = {memory_total(&plan), "RAM", memory_pinned(&plan)};
+
+	ck_assert_int_eq(memory_check(&plan, &l), 0);
+	l.ram--;
+	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
+	l.ram++;
+	l.memlock--;
+	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
+}
+END_TEST
+
+START_TEST(says_the_sum_and_the_limit)
+{
+	struct memory_limits l = {100 * MIB, "--max-memory", UINT64_MAX};
+
+	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
+	EXPECT_TEXT("617.0 MiB", "--max-memory", "100.0 MiB");
+	l.ram_what = "MemAvailable";
+	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
+	EXPECT_TEXT("617.0 MiB", "MemAvailable", "100.0 MiB");
+	l = (struct memory_limits){UINT64_MAX, "MemAvailable", 8 * MIB};
+	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
+	EXPECT_TEXT("768.0 MiB", "RLIMIT_MEMLOCK", "8.0 MiB", "ulimit -l");
+}
+END_TEST
+
+START_TEST(limits_of_this_machine)
+{
+	struct memory_limits l = memory_limits_now(0, false);
+
+	ck_assert_str_eq(l.ram_what, "MemAvailable");
+	ck_assert_uint_gt(l.ram, MIB);
+	ck_assert_uint_eq(l.memlock, UINT64_MAX); /* no RDMA: nothing is pinned */
+	l = memory_limits_now(MIB, false);
+	ck_assert_str_eq(l.ram_what, "--max-memory");
+	ck_assert_uint_eq(l.ram, MIB);
+	/* More than there is does not make more. */
+	l = memory_limits_now(UINT64_MAX, false);
+	ck_assert_str_eq(l.ram_what, "MemAvailable");
+}
+END_TEST
+
+int main(void)
+{
+	TCase *t = tcase_create("memory");
+
+	tcase_add_test(t, sums);
+	tcase_add_test(t, a_sum_that_overflows_is_not_small);
+	tcase_add_test(t, describes_each_term);
+	tcase_add_test(t, limits_are_met_exactly);
+	tcase_add_test(t, says_the_sum_and_the_limit);
+	tcase_add_test(t, limits_of_this_machine);
+	return run_suite("memory", t);
+}

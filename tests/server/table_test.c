@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of parameters (server/table.h): what is declared, where it is put, what it begins with,
+ * and how a difference is told.
+ */
+#include "server/table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/layout.h"
+#include "server/internal.h"
+#include "suite.h"
+#include "transport/transport.h"
+
+static struct srv *srv;
+
+static void setup(void)
+{
+	srv = aligned_alloc(64, (sizeof(*srv) + 63) / 64 * 64);
+	memset(srv, 0, sizeof(*srv));
+	srv->opt = srv_options_default();
+	srv->opt.trainers = 3;
+	srv->opt.block_kib = 1;
+}
+
+static void teardown(void)
+{
+	free(srv);
+}
+
+static struct wire_param sgd(const char *name, uint64_t rows, uint64_t columns)
+{
+	struct wire_param p = {
+	    .ndim = columns ? 2 : 1,
+	    .dim = {rows, columns},
+	    .rule = "sgd",
+	    .n_settings = 1,
+	    .setting = {{"lr", 0.1}},
+	    .init = WIRE_INIT_UNIFORM,
+	    .init_a = -1,
+	    .init_b = 1,
+	    .init_seed = 42,
+	};
+
+	snprintf(p.name, sizeof(p.name), "%s", name);
+	return p;
+}
+
+static struct wire_param momentum(const char *name, uint64_t rows, uint64_t columns)
+{
+	struct wire_param p = sgd(name, rows, columns);
+
+	snprintf(p.rule, sizeof(p.rule), "momentum");
+	p.setting[p.n_settings++] = (struct wire_setting){"momentum", 0.5};
+	return p;
+}
+
+/* ---- declaring ---------------------------------------------------------------------------------
+ */
+
+static void refused(struct wire_param *decl, uint32_t n, const char *word, const char *name)
+{
+	struct table *t = NULL;
+
+	ck_assert_int_eq(table_create(srv, decl, n, &t), -EINVAL);
+	EXPECT_TEXT(word, name);
+	ck_assert_ptr_null(t);
+}
+
+START_TEST(refuses_bad_declarations)
+{
+	struct wire_param decl[3] = {sgd("a", 7, 0), sgd("b", 7, 0), sgd("a", 9, 0)};
+
+	refused(decl, 3, "twice", "\"a\"");
+	snprintf(decl[1].rule, sizeof(decl[1].rule), "adamantium");
+	refused(decl, 2, "adamantium", "\"b\"");
+	decl[1] = sgd("b", 7, 0);
+	decl[1].n_settings = 0;
+	refused(decl, 2, "lr", "\"b\"");
+	decl[1] = sgd("b", 7, 0);
+	decl[1].setting[0].value = -1;
+	refused(decl, 2, "-1", "\"b\"");
+	decl[1] = momentum("b", 7, 0);
+	decl[1].setting[1].value = 1.5;
+	refused(decl, 2, "1.5", "\"b\"");
+	decl[1] = sgd("b", 2, GEOMETRY_MAX_BLOCK_BYTES);
+	refused(decl, 2, "row", "\"b\"");
+	decl[1] = sgd("b", 1ULL << 39, 0);
+	refused(decl, 2, "blocks", "\"b\"");
+}
+END_TEST
+
+/* ---- placing -----------------------------------------------------------------------------------
+ */
+
+struct span {
+	uint64_t from, to;
+};
+
+static int by_start(const void *a, const void *b)
+{
+	const struct span *x = a, *y = b;
+
+	return (x->from > y->from) - (x->from < y->from);
+}
+
+static void no_overlap(struct span *span, size_t n, uint64_t begin, uint64_t end)
+{
+	qsort(span, n, sizeof(*span), by_start);
+	ck_assert_uint_ge(span[0].from, begin);
+	for (size_t i = 1; i < n; i++)
+		ck_assert_uint_ge(span[i].from, span[i - 1].to);
+	ck_assert_uint_le(span[n - 1].to, end);
+}
+
+static struct table *odd_table(uint32_t slots, uint32_t block_kib)
+{
+	struct wire_param decl[] = {sgd("one", 1, 0),        momentum("seven", 7, 0),
+				    sgd("small", 3, 5),      momentum("rows", 1000, 37),
+				    sgd("long", 4, 5000),    sgd("line", 10001, 0),
+				    momentum("last", 16, 16)};
+	struct table *t;
+
+	srv->opt.slots = slots;
+	srv->opt.block_kib = block_kib;
+	ck_assert_int_eq(table_create(srv, decl, sizeof(decl) / sizeof(decl[0]), &t), 0);
+	return t;
+}
+
+START_TEST(places_are_aligned_and_apart)
+{
+	uint32_t slots = (uint32_t)_i;
+	struct table *t = odd_table(slots, 1);
+	struct span weights[8], ring[8 * 8];
+	uint32_t n = 0, blocks = 0;
+
+	for (uint32_t i = 0; i < t->params; i++) {
+		const struct wire_place *p = &t->param[i].place;
+
+		ck_assert_uint_eq(p->weights_off % LAYOUT_ALIGN, 0);
+		ck_assert_uint_eq(p->slots_off % LAYOUT_ALIGN, 0);
+		ck_assert_uint_eq(p->slots_stride % LAYOUT_ALIGN, 0);
+		ck_assert_uint_eq(p->first_block, blocks);
+		blocks += p->blocks;
+		weights[i] = (struct span){p->weights_off, p->weights_off + 4 * p->elems};
+		for (uint32_t s = 0; s < slots; s++, n++) {
+			ring[n].from = p->slots_off + s * p->slots_stride;
+			ring[n].to = ring[n].from + 4 * p->elems;
+		}
+	}
+	ck_assert_uint_eq(blocks, t->blocks);
+	no_overlap(weights, t->params, layout_weights_start(t->blocks), t->plan.weights);
+	no_overlap(ring, n, sizeof(struct layout_slots_head), t->slots_len);
+	ck_assert_uint_eq(t->plan.slots, t->slots_len);
+	ck_assert_uint_eq(t->plan.trainers, 3);
+	table_destroy(t);
+}
+END_TEST
+
+START_TEST(blocks_cover_their_parameter)
+{
+	struct table *t = odd_table(2, 1);
+
+	ck_assert_int_eq(table_allocate(t), 0);
+	for (uint32_t b = 0; b < t->blocks; b++) {
+		const struct block *x = &t->block[b];
+
+		ck_assert_uint_eq(x->id, b);
+		ck_assert_uint_eq(x->first,
+				  (b - x->param->place.first_block) * x->param->cut.block_elems);
+		ck_assert_uint_le(x->first + x->elems, x->param->cut.elems);
+		ck_assert_uint_le(block_bytes(x), t->max_block_bytes);
+		ck_assert_uint_eq(*x->version, 0);
+		if (b + 1 == x->param->place.first_block + x->param->place.blocks)
+			ck_assert_uint_eq(x->first + x->elems, x->param->cut.elems);
+	}
+	ck_assert_uint_eq(t->max_block_bytes, 4 * 5000);
+	ck_assert_uint_ge(tp_arena_size(t->weights), t->plan.weights);
+	ck_assert_uint_ge(tp_arena_size(t->state), t->plan.state);
+	ck_assert_ptr_null(t->param[0].state[0]);
+	ck_assert_ptr_nonnull(t->param[1].state[0]);
+	table_destroy(t);
+}
+END_TEST
+
+START_TEST(initial_values_do_not_depend_on_the_cut)
+{
+	struct table *fine = odd_table(1, 1), *coarse = odd_table(8, 4096);
+
+	ck_assert_int_eq(table_allocate(fine), 0);
+	ck_assert_int_eq(table_allocate(coarse), 0);
+	ck_assert_uint_ne(fine->blocks, coarse->blocks);
+	for (uint32_t i = 0; i < fine->params; i++) {
+		const struct param *p = &fine->param[i];
+
+		ck_assert_mem_eq(p->weights, coarse->param[i].weights, 4 * p->cut.elems);
+		for (uint64_t e = 0; e < p->cut.elems; e++)
+			ck_assert(p->weights[e] >= -1 && p->weights[e] <= 1);
+	}
+	ck_assert_float_ne(fine->param[5].weights[0], fine->param[5].weights[10000]);
+	table_destroy(fine);
+	table_destroy(coarse);
+}
+END_TEST
+
+START_TEST(blocks_of_a_trainer_are_counted)
+{
+	struct wire_param decl[] = {sgd("mine", 1000, 0), sgd("yours", 1000, 0)};
+	struct table *t;
+
+	decl[1].init = WIRE_INIT_TRAINER;
+	ck_assert_int_eq(table_create(srv, decl, 2, &t), 0);
+	ck_assert_uint_eq(t->init_left, 4);
+	ck_assert_int_eq(table_allocate(t), 0);
+	ck_assert_float_eq(t->param[1].weights[999], 0);
+	table_destroy(t);
+}
+END_TEST
+
+/* ---- comparing ---------------------------------------------------------------------------------
+ */
+
+static struct table *pair(void)
+{
+	struct wire_param decl[] = {sgd("a", 4, 3), momentum("b", 5, 0)};
+	struct table *t;
+
+	ck_assert_int_eq(table_create(srv, decl, 2, &t), 0);
+	return t;
+}
+
+START_TEST(the_same_in_other_words)
+{
+	struct wire_param decl[] = {sgd("a", 4, 3), momentum("b", 5, 0)};
+	struct table *t = pair();
+
+	ck_assert_int_eq(table_compare(t, decl, 2), 0);
+	/* Another order, and a default that is said. */
+	decl[1].setting[0] = (struct wire_setting){"dampening", 0};
+	decl[1].setting[1] = (struct wire_setting){"momentum", 0.5};
+	decl[1].setting[2] = (struct wire_setting){"lr", 0.1};
+	decl[1].n_settings = 3;
+	ck_assert_int_eq(table_compare(t, decl, 2), 0);
+	table_destroy(t);
+}
+END_TEST
+
+#define DIFFERS(change, n, ...)                                                                   \
+	do {                                                                                      \
+		struct wire_param decl[] = {sgd("a", 4, 3), momentum("b", 5, 0), sgd("c", 1, 0)}; \
+		change;                                                                           \
+		ck_assert_int_eq(table_compare(t, decl, n), -EINVAL);                             \
+		EXPECT_TEXT(__VA_ARGS__);                                                         \
+	} while (0)
+
+START_TEST(differences_name_both_sides)
+{
+	struct table *t = pair();
+
+	DIFFERS(strcpy(decl[0].name, "x"), 2, "\"x\"", "\"a\"");
+	DIFFERS(decl[0].dim[1] = 4, 2, "shape", "[4, 4] here", "[4, 3] at the server");
+	DIFFERS(decl[1].ndim = 2; decl[1].dim[1] = 1, 2, "[5, 1] here", "[5] at the server");
+	DIFFERS(strcpy(decl[0].rule, "nesterov"), 2, "nesterov(lr=0.1) here", "sgd(lr=0.1) at");
+	DIFFERS(decl[0].setting[0].value = 0.2, 2, "lr=0.2", "lr=0.1");
+	DIFFERS(decl[0].setting[0].value = 0.1000001, 2, "lr=0.1000001", "lr=0.1)");
+	DIFFERS(decl[1].setting[1].value = 0.9, 2, "momentum=0.9", "momentum=0.5");
+	DIFFERS(decl[0].init = WIRE_INIT_NORMAL, 2, "normal(-1, 1, seed 42)", "uniform");
+	DIFFERS(decl[0].init = WIRE_INIT_TRAINER, 2, "data of the first trainer here", "uniform");
+	DIFFERS(decl[0].init_seed = 43, 2, "seed 43", "seed 42");
+	DIFFERS((void)decl, 1, "1 parameters", "2 at the server");
+	DIFFERS((void)decl, 3, "3 parameters", "2 at the server");
+	table_destroy(t);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *t = tcase_create("table");
+
+	tcase_set_timeout(t, 30);
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, refuses_bad_declarations);
+	tcase_add_loop_test(t, places_are_aligned_and_apart, 1, 9);
+	tcase_add_test(t, blocks_cover_their_parameter);
+	tcase_add_test(t, initial_values_do_not_depend_on_the_cut);
+	tcase_add_test(t, blocks_of_a_trainer_are_counted);
+	tcase_add_test(t, the_same_in_other_words);
+	tcase_add_test(t, differences_name_both_sides);
+	return run_suite("table", t);
+}
