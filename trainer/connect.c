@@ -154,7 +154,7 @@ static int trainer_create(const struct gs_options *opt, gs_trainer **out)
 
 int gs_connect(const struct gs_options *opt, gs_trainer **out)
 {
-	gs_trainer *t;
+	gs_trainer *t = NULL;
 
 	if (!opt || !out)
 		return err_set(EINVAL, "gs_connect: NULL");
