@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "server/control.h"
 #include "server/internal.h"
 
@@ -173,8 +174,8 @@ static int seal_table(struct srv *srv, const struct session *s)
 		rdma |= strncmp(srv->opt.listen[i], "rdma:", 5) == 0;
 	limits = memory_limits_now(srv->opt.max_memory, rdma);
 	memory_describe(&t->plan, sum, sizeof(sum));
-	log_info("%u parameters in %u blocks; memory: %s; %s is %.1f MiB", t->params, t->blocks,
-		 sum, limits.ram_what, (double)limits.ram / (1 << 20));
+	log_info("%u parameters in %u blocks; memory: %s; %s is %s", t->params, t->blocks,
+		 sum, limits.ram_what, size_text(limits.ram).s);
 	rc = memory_check(&t->plan, &limits);
 	if (!rc)
 		rc = table_allocate(t);

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 
 #include "base/err.h"
+#include "base/size.h"
 
 /* Trainers choose the sizes: a sum that does not fit must not look like a small one. */
 static uint64_t plus(uint64_t a, uint64_t b)
@@ -36,18 +37,14 @@ uint64_t memory_pinned(const struct memory_plan *p)
 	return times(plus(p->weights, p->slots), p->trainers);
 }
 
-static double mib(uint64_t bytes)
-{
-	return (double)bytes / (1 << 20);
-}
-
 void memory_describe(const struct memory_plan *p, char *text, size_t cap)
 {
 	snprintf(text, cap,
-		 "weights %.1f + optimizer state %.1f + blocks %.1f + (slots %.1f + bookkeeping "
-		 "%.1f) per trainer × %u trainers = %.1f MiB",
-		 mib(p->weights), mib(p->state), mib(p->blocks), mib(p->slots),
-		 mib(p->bookkeeping), p->trainers, mib(memory_total(p)));
+		 "weights %s + optimizer state %s + blocks %s + (slots %s + bookkeeping %s) × %u "
+		 "trainers = %s",
+		 size_text(p->weights).s, size_text(p->state).s, size_text(p->blocks).s,
+		 size_text(p->slots).s, size_text(p->bookkeeping).s, p->trainers,
+		 size_text(memory_total(p)).s);
 }
 
 /* The number behind `key` in a /proc file of "Key: value" lines; `none` when it is not there. */
@@ -103,14 +100,14 @@ int memory_check(const struct memory_plan *plan, const struct memory_limits *lim
 	memory_describe(plan, sum, sizeof(sum));
 	if (memory_total(plan) > limits->ram)
 		return err_set(ENOMEM,
-			       "the server's memory, %s, exceeds %s of %.1f MiB: fewer trainers or "
+			       "the server's memory, %s, exceeds %s of %s: fewer trainers or "
 			       "slots, or a larger machine",
-			       sum, limits->ram_what, mib(limits->ram));
+			       sum, limits->ram_what, size_text(limits->ram).s);
 	if (memory_pinned(plan) > limits->memlock)
 		return err_set(ENOMEM,
-			       "registering (weights + slots) per trainer pins %.1f MiB, "
-			       "RLIMIT_MEMLOCK is %.1f MiB: raise it by `ulimit -l unlimited`, in "
+			       "registering (weights + slots) per trainer pins %s, "
+			       "RLIMIT_MEMLOCK is %s: raise it by `ulimit -l unlimited`, in "
 			       "/etc/security/limits.d, or by LimitMEMLOCK=infinity in a unit",
-			       mib(memory_pinned(plan)), mib(limits->memlock));
+			       size_text(memory_pinned(plan)).s, size_text(limits->memlock).s);
 	return 0;
 }
