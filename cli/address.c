@@ -13,6 +13,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netpacket/packet.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,10 +81,32 @@ static bool try_files(const struct ifaddrs *all, const char *pattern, bool conte
 	return ok;
 }
 
+/* An iWARP port's GID is no address: it begins with the MAC address of the interface. */
+static bool try_mac(const struct ifaddrs *all, const char *device, char *buf, size_t size)
+{
+	char path[512], gid[64];
+	unsigned char mac[6];
+
+	snprintf(path, sizeof(path), "%s/%s/ports/1/gids/0", devices, device);
+	if (!read_word(path, gid, sizeof(gid)) ||
+	    sscanf(gid, "%2hhx%2hhx:%2hhx%2hhx:%2hhx%2hhx", &mac[0], &mac[1], &mac[2], &mac[3],
+		   &mac[4], &mac[5]) != 6)
+		return false;
+	for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
+		const struct sockaddr_ll *link = (const void *)a->ifa_addr;
+
+		if (link && link->sll_family == AF_PACKET && link->sll_halen == sizeof(mac) &&
+		    !memcmp(link->sll_addr, mac, sizeof(mac)) &&
+		    address_of(all, a->ifa_name, buf, size))
+			return true;
+	}
+	return false;
+}
+
 static bool try_device(const struct ifaddrs *all, const char *device, char *buf, size_t size)
 {
-	/* RoCE names the interface of each GID; iWARP and InfiniBand only hang beside theirs, and a
-	 * software device names the one it was made on. */
+	/* RoCE names the interface of each GID, a software device the one it was made on; others
+	 * only hang beside theirs. */
 	static const struct {
 		const char *files;
 		bool contents;
@@ -96,7 +119,7 @@ static bool try_device(const struct ifaddrs *all, const char *device, char *buf,
 		if (try_files(all, pattern, places[i].contents, buf, size))
 			return true;
 	}
-	return false;
+	return try_mac(all, device, buf, size);
 }
 
 static int no_device(const char *names)

@@ -35,7 +35,8 @@ struct demo {
 	struct demo_run run;
 	struct job_server server;
 	bool json, tty;
-	int total; /* steps */
+	bool line_open; /* tty: the progress line has no end yet */
+	int total;      /* steps */
 	uint64_t shown;
 	struct result trained, single;
 };
@@ -70,10 +71,11 @@ static int show_progress(struct demo *demo, json_t *line)
 	if (!demo->tty && !last && now - demo->shown < PLAIN_MS * NS_PER_MS)
 		return 0;
 	demo->shown = now;
+	demo->line_open = demo->tty && !last;
 	fprintf(stderr,
 		"%sstep %d/%d  epoch %d/%" PRId64 "  loss %.4f  accuracy %.4f  %.0f steps/s%s",
 		demo->tty ? "\r\033[K" : "", step, demo->total, epoch, demo->run.epochs, loss,
-		accuracy, step / seconds, demo->tty && !last ? "" : "\n");
+		accuracy, step / seconds, demo->line_open ? "" : "\n");
 	return 0;
 }
 
@@ -142,6 +144,7 @@ static int run_single(struct demo *demo, struct job *job)
 {
 	struct child_args args = {0};
 
+	fprintf(stderr, "the same training in one process, for comparison\n");
 	child_arg(&args, "demo-single");
 	add_run_args(&args, &demo->run);
 	int rc = job_start(job, "the single process", &args);
@@ -244,8 +247,11 @@ static int demo_main(struct demo *demo, const struct opt_command *cmd)
 	demo->server.mode = demo_modes[demo->run.mode];
 	demo->total = (int)digits_steps(&config);
 	demo->tty = isatty(STDERR_FILENO);
-	if (pin_children() < 0 || run(demo, &job) < 0)
+	if (pin_children() < 0 || run(demo, &job) < 0) {
+		if (demo->line_open)
+			fputc('\n', stderr);
 		return job_abandon(job);
+	}
 	job_destroy(job);
 	return finish(demo);
 }

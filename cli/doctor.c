@@ -123,7 +123,8 @@ static void forks(struct report *r)
 	}
 	open_section(r, "fork", "Fork");
 	fact(r, "safety", json_string(state), "pinned memory", "%s: %s", state, text);
-	advice(r, "in a forked child no RDMA connection of its parent works: connect after the fork");
+	advice(r,
+	       "in a forked child no RDMA connection of its parent works: connect after the fork");
 }
 
 /* ---- memory
