@@ -136,8 +136,8 @@ static int map_any(struct tp_arena *a, const char *name, size_t size)
 	if (rc < 0)
 		return no_memory(name, size, "memfd", -rc);
 	a->pages = small_pages;
-	if (size >= MAP_HUGE_BYTES && transparent_allowed() &&
-	    madvise(a->base, a->size, MADV_HUGEPAGE) == 0)
+	/* tp_map asked for them. */
+	if (size >= MAP_HUGE_BYTES && transparent_allowed())
 		a->pages = transparent_pages;
 	return 0;
 }

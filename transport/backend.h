@@ -121,7 +121,7 @@ int tp_cq_watch(struct tp_cq *cq, struct tp_watch *watch);
 void tp_cq_unwatch(struct tp_cq *cq, struct tp_watch *watch);
 /* Makes a sleeping tp_cq_wait poll once more (it goes back to sleep if that finds nothing). For what
  * this process brings about itself: a connection bound, an op completed at once, a close asked for.
- * Costs a fence when nobody sleeps. Any thread. */
+ * Costs one atomic read-modify-write when nobody sleeps. Any thread. */
 void tp_cq_nudge(struct tp_cq *cq);
 
 /* ---- the sub-CQs of a tp_cq (transport.c) ------------------------------------------------------ */

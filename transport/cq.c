@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #define LOOK_NS     (200 * NS_PER_US)
+#define YIELD_NS    (50 * NS_PER_US)
 #define LOOK_STRIDE 8 /* the clock is read every so many polls */
 #define STASH       16
 #define BATCH       32
@@ -39,7 +41,7 @@ struct tp_cq {
 	atomic_uint nsubs;
 
 	atomic_bool woken;  /* tp_cq_wake was called and no wait ended for it yet */
-	atomic_bool asleep; /* the poller is in epoll_wait, or about to be */
+	atomic_uint asleep; /* 1: the poller is in epoll_wait, or about to be */
 
 	/* The polling thread's. */
 	unsigned turn; /* the part that is polled first */
@@ -261,12 +263,6 @@ void tp_cq_forget(struct tp_cq *cq, const struct tp_conn *conn)
 /* ---- waiting and waking -----------------------------------------------------------------------
  */
 
-/* Orders a store before it (of a cause, or of `asleep`) with a load after it of the other. */
-static inline void fence_store_to_load(void)
-{
-	atomic_thread_fence(memory_order_seq_cst);
-}
-
 static bool take_wake(struct tp_cq *cq)
 {
 	return atomic_load_explicit(&cq->woken, memory_order_relaxed) &&
@@ -278,8 +274,7 @@ void tp_cq_nudge(struct tp_cq *cq)
 	uint64_t one = 1;
 	int saved = errno;
 
-	fence_store_to_load();
-	if (atomic_load_explicit(&cq->asleep, memory_order_relaxed) &&
+	if (atomic_fetch_add_explicit(&cq->asleep, 0, memory_order_acq_rel) &&
 	    write(cq->evfd, &one, sizeof(one)) < 0)
 		errno = saved; /* EAGAIN: the counter is full, so it is readable */
 }
@@ -290,14 +285,23 @@ void tp_cq_wake(struct tp_cq *cq)
 	tp_cq_nudge(cq);
 }
 
-/* Polls until something is there, a wake, or `until`. */
-static bool spin(struct tp_cq *cq, uint64_t until, bool forever)
+/* Polls until something is there, a wake, or `until`. Now and then it lets another thread have the
+ * processor: what it waits for may need it. */
+static bool spin(struct tp_cq *cq, uint64_t until)
 {
+	uint64_t yield = clock_ns() + YIELD_NS;
+
 	for (;;) {
 		if (fill_stash(cq) || take_wake(cq))
 			return true;
-		if (!forever && clock_ns() >= until)
+		uint64_t now = clock_ns();
+
+		if (now >= until)
 			return false;
+		if (now >= yield) {
+			sched_yield();
+			yield = clock_ns() + YIELD_NS;
+		}
 		cpu_relax();
 	}
 }
@@ -309,8 +313,7 @@ static void sleep_once(struct tp_cq *cq, int timeout_ms)
 	bool ready = false;
 	unsigned armed = 0;
 
-	atomic_store_explicit(&cq->asleep, true, memory_order_relaxed);
-	fence_store_to_load();
+	atomic_exchange_explicit(&cq->asleep, 1, memory_order_acq_rel);
 	/* A part added after this count nudges, and is armed the next time round. */
 	ready = atomic_load_explicit(&cq->woken, memory_order_relaxed) ||
 		atomic_load_explicit(&cq->nsubs, memory_order_relaxed) != n;
@@ -323,7 +326,7 @@ static void sleep_once(struct tp_cq *cq, int timeout_ms)
 		look(cq, timeout_ms);
 		cq->next_look = clock_ns() + LOOK_NS;
 	}
-	atomic_store_explicit(&cq->asleep, false, memory_order_relaxed);
+	atomic_exchange_explicit(&cq->asleep, 0, memory_order_acq_rel);
 	while (armed > 0) {
 		struct tp_subcq *sub = cq->subs[--armed];
 
@@ -351,7 +354,7 @@ int tp_cq_wait(struct tp_cq *cq, int timeout_ms)
 
 	if (spin_until > until)
 		spin_until = until;
-	if (spin(cq, spin_until, spin_only && forever))
+	if (spin(cq, spin_until))
 		return 1;
 	while (!spin_only && (forever || (now = clock_ns()) < until)) {
 		sleep_once(cq, forever ? -1 : ms_left(now, until));

@@ -25,6 +25,8 @@ static int map_aligned(int fd, size_t size, int prot, void **out)
 		munmap(base, whole);
 		return rc;
 	}
+	/* Where the machine gives none to shared memory this changes nothing. */
+	madvise(at, size, MADV_HUGEPAGE);
 	size_t page = 4096, end = (size + page - 1) & ~(page - 1);
 	if (head)
 		munmap(base, head);

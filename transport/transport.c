@@ -49,12 +49,19 @@ static int fill_options(const struct tp_options *given, struct tp_options *opt)
 	return 0;
 }
 
+static bool names_one_peer(const struct tp_uri *uri)
+{
+	return strcmp(uri->scheme, "rdma") || (strcmp(uri->host, "*") && uri->port);
+}
+
 /* The URI's backend, when it can be used here. */
-static int resolve(const char *text, const struct tp_options *given, struct tp_uri *uri,
-		   struct tp_options *opt, const struct tp_backend **backend)
+static int resolve(const char *text, const struct tp_options *given, bool connecting,
+		   struct tp_uri *uri, struct tp_options *opt, const struct tp_backend **backend)
 {
 	int rc = tp_uri_parse(text, uri);
 
+	if (rc == 0 && connecting && !names_one_peer(uri))
+		rc = err_set(EINVAL, "'%s': to connect, a host and a port are needed", text);
 	if (rc == 0)
 		rc = fill_options(given, opt);
 	if (rc < 0)
@@ -68,7 +75,7 @@ int tp_listen(const char *text, const struct tp_options *given, struct tp_listen
 	const struct tp_backend *backend;
 	struct tp_options opt;
 	struct tp_uri uri;
-	int rc = resolve(text, given, &uri, &opt, &backend);
+	int rc = resolve(text, given, false, &uri, &opt, &backend);
 
 	return rc < 0 ? rc : backend->listen(&uri, &opt, out);
 }
@@ -110,12 +117,10 @@ int tp_connect(const char *text, const struct tp_options *given, struct tp_cq *c
 
 	if (!cq)
 		return err_set(EINVAL, "connect: a completion queue is needed");
-	int rc = resolve(text, given, &uri, &opt, &backend);
+	int rc = resolve(text, given, true, &uri, &opt, &backend);
 
 	if (rc < 0)
 		return rc;
-	if (!strcmp(uri.host, "*") || (!strcmp(uri.scheme, "rdma") && !uri.port))
-		return err_set(EINVAL, "'%s': to connect, a host and a port are needed", text);
 	rc = tp_cq_sub(cq, backend, &sub);
 	return rc < 0 ? rc : backend->connect(&uri, &opt, sub, user, out);
 }

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Moving bytes between this process and a mapped remote.
+ */
+#include "transport/shm/copy.h"
+
+#include "transport/shm/order.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+/* From here on stores go around the caches: less would be read again from the cache by the peer's
+ * worker, more would push everything else out of it. */
+#define STREAM_FROM ((size_t)8 << 20)
+
+static bool aligned(const void *p, size_t to)
+{
+	return ((uintptr_t)p & (to - 1)) == 0;
+}
+
+static bool overlap(const void *a, const void *b, size_t len)
+{
+	uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+	return x < y ? y - x < len : x - y < len;
+}
+
+#if defined(__x86_64__)
+/* Streaming stores are ordered by nothing but the fence at the end. */
+static void copy_streaming(char *to, const char *from, size_t len)
+{
+	size_t head = (size_t)(-(uintptr_t)to & 63);
+
+	memcpy(to, from, head);
+	to += head;
+	from += head;
+	len -= head;
+	for (; len >= 64; len -= 64, to += 64, from += 64) {
+		__m128i a = _mm_loadu_si128((const __m128i *)from);
+		__m128i b = _mm_loadu_si128((const __m128i *)(from + 16));
+		__m128i c = _mm_loadu_si128((const __m128i *)(from + 32));
+		__m128i d = _mm_loadu_si128((const __m128i *)(from + 48));
+
+		_mm_prefetch(from + 1024, _MM_HINT_NTA);
+		_mm_stream_si128((__m128i *)to, a);
+		_mm_stream_si128((__m128i *)(to + 16), b);
+		_mm_stream_si128((__m128i *)(to + 32), c);
+		_mm_stream_si128((__m128i *)(to + 48), d);
+	}
+	memcpy(to, from, len);
+	_mm_sfence();
+}
+#else
+static void copy_streaming(char *to, const char *from, size_t len)
+{
+	memcpy(to, from, len);
+}
+#endif
+
+void shm_copy_out(void *remote, const void *local, size_t len)
+{
+	if (remote == local)
+		return;
+	if (len == 8 && aligned(remote, 8)) {
+		uint64_t word;
+
+		memcpy(&word, local, 8);
+		atomic_store_explicit((_Atomic uint64_t *)remote, word, memory_order_release);
+	} else if (len == 4 && aligned(remote, 4)) {
+		uint32_t word;
+
+		memcpy(&word, local, 4);
+		atomic_store_explicit((_Atomic uint32_t *)remote, word, memory_order_release);
+	} else if (overlap(remote, local, len)) {
+		memmove(remote, local, len);
+	} else if (len >= STREAM_FROM) {
+		copy_streaming(remote, local, len);
+	} else {
+		memcpy(remote, local, len);
+	}
+}
+
+void shm_copy_in(void *local, const void *remote, size_t len)
+{
+	if (remote == local)
+		return;
+	if (len == 8 && aligned(remote, 8)) {
+		uint64_t word =
+		    atomic_load_explicit((const _Atomic uint64_t *)remote, memory_order_acquire);
+
+		memcpy(local, &word, 8);
+	} else if (len == 4 && aligned(remote, 4)) {
+		uint32_t word =
+		    atomic_load_explicit((const _Atomic uint32_t *)remote, memory_order_acquire);
+
+		memcpy(local, &word, 4);
+	} else {
+		memmove(local, remote, len);
+		order_reads();
+	}
+}
