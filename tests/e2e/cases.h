@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The suite's cases, one a file.
+ */
+#ifndef GS_TESTS_E2E_CASES_H
+#define GS_TESTS_E2E_CASES_H
+
+#include <check.h>
+
+TCase *sync_case(void);
+TCase *membership_case(void);
+TCase *async_case(void);
+TCase *init_case(void);
+TCase *buffers_case(void);
+TCase *big_case(void);
+TCase *bad_data_case(void);
+TCase *bad_talk_case(void);
+TCase *bad_address_case(void);
+TCase *deaths_case(void);
+TCase *server_end_case(void);
+
+#endif

@@ -1,0 +1,5 @@
+#include "cases.h"
+TCase *deaths_case(void)
+{
+	return tcase_create("deaths");
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The end-to-end suite: `e2e [URI]`, a URI to listen on (default shm:e2e-PID).
+ */
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cases.h"
+#include "child.h"
+#include "harness.h"
+
+const char *e2e_uri;
+bool e2e_small;
+
+static TCase *(*const cases[])(void) = {
+    sync_case,     membership_case, async_case,       init_case,   buffers_case,    big_case,
+    bad_data_case, bad_talk_case,   bad_address_case, deaths_case, server_end_case,
+};
+
+int main(int argc, char **argv)
+{
+	const char *scale = getenv("GRADSLOT_TEST_SCALE");
+	Suite *suite = suite_create("e2e");
+	char name[32];
+	SRunner *runner;
+	int failed;
+
+	e2e_small = scale && strcmp(scale, "small") == 0;
+	/* What the server says of trainers that misbehave on purpose is no news. */
+	log_set_level(getenv("E2E_LOG") ? LOG_DEBUG : LOG_ERROR);
+	signal(SIGPIPE, SIG_IGN);
+	snprintf(name, sizeof(name), "shm:e2e-%d", (int)getpid());
+	e2e_uri = name;
+	if (argc > 2 && strcmp(argv[1], "--role") == 0)
+		return role_main(argv[2], argc - 3, argv + 3);
+	if (argc > 1)
+		e2e_uri = argv[1];
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		suite_add_tcase(suite, cases[i]());
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}

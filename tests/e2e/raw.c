@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bare trainer.
+ */
+#include "raw.h"
+
+#include <stdatomic.h>
+
+enum { SOURCE_BYTES = 64 << 10 };
+
+#define LINE(line_name, elems)                                                                \
+	{                                                                                     \
+		.name = line_name, .ndim = 1, .dim = {elems}, .rule = "sgd", .n_settings = 1, \
+		.setting = {{"lr", 1}}, .init = WIRE_INIT_CONSTANT,                           \
+	}
+
+const struct wire_param raw_lines[2] = {LINE("a", RAW_A_ELEMS), LINE("b", RAW_B_ELEMS)};
+
+/* ---- events
+ * -------------------------------------------------------------------------------------- */
+
+void raw_poll(struct raw *r)
+{
+	struct tp_event ev;
+
+	while (tp_cq_poll(r->cq, &ev, 1) == 1) {
+		switch (ev.kind) {
+		case TP_EV_MSG:
+			must(r->last - r->first < 16, "too many messages");
+			ok(wire_decode(ev.msg, ev.len, &r->inbox[r->last++ % 16]));
+			break;
+		case TP_EV_IMM:
+			r->imms++;
+			r->last_imm = ev.imm;
+			break;
+		case TP_EV_CLOSED:
+			r->closed = true;
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+static void wait_for(struct raw *r, bool (*pred)(struct raw *, uint64_t, uint64_t), uint64_t a,
+		     uint64_t b, const char *what)
+{
+	uint64_t deadline = clock_ns() + scaled(15, 60) * NS_PER_S;
+
+	while (raw_poll(r), !pred(r, a, b)) {
+		must(clock_ns() < deadline, "waited in vain for %s", what);
+		must(!r->closed || what[0] == 'T', "closed (%s) while waiting for %s",
+		     tp_conn_reason(r->conn), what);
+		tp_cq_wait(r->cq, 5);
+	}
+}
+
+void raw_connect(struct raw *r, const char *uri, uint32_t depth)
+{
+	struct tp_options opt = {.depth = depth, .timeout_ms = scaled(10000, 60000)};
+
+	*r = (struct raw){0};
+	ok(tp_cq_create(50, &r->cq));
+	ok(tp_connect(uri, &opt, r->cq, r, &r->conn));
+}
+
+void raw_free(struct raw *r)
+{
+	tp_conn_destroy(r->conn);
+	tp_arena_destroy(r->mailbox);
+	tp_arena_destroy(r->source);
+	tp_cq_destroy(r->cq);
+}
+
+static bool is_closed(struct raw *r, uint64_t a, uint64_t b)
+{
+	return r->closed;
+}
+
+void raw_close(struct raw *r)
+{
+	tp_conn_close(r->conn);
+	wait_for(r, is_closed, 0, 0, "The end");
+	raw_free(r);
+}
+
+/* ---- messages
+ * ------------------------------------------------------------------------------------ */
+
+void raw_send_bytes(struct raw *r, const void *bytes, size_t len)
+{
+	int rc;
+
+	while ((rc = tp_send(r->conn, bytes, len)) == -EAGAIN)
+		raw_poll(r);
+	must(rc == 0 || rc == -ENOTCONN, "tp_send: %d: %s", rc, err_text());
+}
+
+void raw_send(struct raw *r, const struct wire_msg *msg)
+{
+	uint8_t buf[WIRE_MSG_MAX];
+	int len = wire_encode(msg, buf, sizeof(buf));
+
+	must(len > 0, "wire_encode: %s", err_text());
+	raw_send_bytes(r, buf, (size_t)len);
+}
+
+static bool has_message(struct raw *r, uint64_t a, uint64_t b)
+{
+	return r->first != r->last || r->closed;
+}
+
+struct wire_msg raw_expect(struct raw *r, enum wire_kind kind)
+{
+	struct wire_msg msg;
+
+	wait_for(r, has_message, 0, 0, "The next message");
+	must(r->first != r->last, "closed (%s) instead of %s", tp_conn_reason(r->conn),
+	     wire_kind_name(kind));
+	msg = r->inbox[r->first++ % 16];
+	must(msg.kind == kind, "%s instead of %s: %s", wire_kind_name(msg.kind),
+	     wire_kind_name(kind), msg.kind == WIRE_ERROR ? msg.error.text : "");
+	return msg;
+}
+
+void raw_expect_error(struct raw *r, enum wire_error_code code, const char *const *words)
+{
+	struct wire_msg msg = raw_expect(r, WIRE_ERROR);
+
+	must(msg.error.code == code, "error %d instead of %d: %s", (int)msg.error.code, (int)code,
+	     msg.error.text);
+	has_words(msg.error.text, words);
+	wait_for(r, is_closed, 0, 0, "The end");
+	raw_free(r);
+}
+
+/* ---- the talk
+ * ------------------------------------------------------------------------------------ */
+
+void raw_hello(struct raw *r, int32_t rank)
+{
+	struct wire_msg msg = {.kind = WIRE_HELLO,
+			       .hello = {.version = WIRE_VERSION, .rank = rank, .name = "raw"}};
+
+	raw_send(r, &msg);
+}
+
+void raw_declare(struct raw *r, const struct wire_param *param, uint32_t n)
+{
+	struct wire_msg msg = {.kind = WIRE_DECLARE, .declare = {.last = true, .n = n}};
+
+	memcpy(msg.declare.param, param, n * sizeof(*param));
+	raw_send(r, &msg);
+}
+
+void raw_take_grant(struct raw *r)
+{
+	do {
+		r->grant = raw_expect(r, WIRE_GRANT).grant;
+		memcpy(r->place + r->n_places, r->grant.place, r->grant.n * sizeof(r->place[0]));
+		r->n_places += r->grant.n;
+	} while (!r->grant.last);
+	r->slots = r->grant.slots;
+	r->blocks = r->grant.blocks;
+}
+
+void raw_attach(struct raw *r, int64_t extra)
+{
+	const struct tp_ref weights = {r->grant.weights.addr, r->grant.weights.len,
+				       r->grant.weights.key};
+	const struct tp_ref slots = {r->grant.slot_mem.addr, r->grant.slot_mem.len,
+				     r->grant.slot_mem.key};
+	uint64_t len = layout_mailbox_len(r->blocks, weights.len);
+	struct wire_msg msg = {.kind = WIRE_ATTACH};
+	struct tp_ref ref;
+
+	ok(tp_attach(r->conn, &weights, TP_PEER_READ, weights.len, &r->weights));
+	ok(tp_attach(r->conn, &slots, TP_PEER_WRITE, slots.len, &r->slot_mem));
+	ok(tp_arena_create("mailbox", len + (uint64_t)(extra > 0 ? extra : 0), 0, &r->mailbox));
+	ok(tp_expose(r->conn, r->mailbox, TP_PEER_WRITE, &r->mailbox_region));
+	ok(tp_arena_create("source", SOURCE_BYTES, 0, &r->source));
+	ok(tp_expose(r->conn, r->source, TP_LOCAL, &r->source_region));
+	ref = tp_region_ref(r->mailbox_region);
+	msg.attach.mailbox = (struct wire_ref){ref.addr, ref.len, ref.key};
+	if (extra < 0)
+		msg.attach.mailbox.len = len - (uint64_t)-extra;
+	raw_send(r, &msg);
+}
+
+void raw_join(struct raw *r, const char *uri, int32_t rank)
+{
+	struct wire_msg msg;
+
+	raw_connect(r, uri, 0);
+	raw_hello(r, rank);
+	raw_expect(r, WIRE_WELCOME);
+	raw_declare(r, raw_lines, 2);
+	raw_take_grant(r);
+	raw_attach(r, 0);
+	msg = raw_expect(r, WIRE_READY);
+	must(!msg.ready.init, "asked for initial weights");
+}
+
+void raw_wait_start(struct raw *r)
+{
+	r->step = raw_expect(r, WIRE_START).start.step;
+}
+
+/* ---- data
+ * ---------------------------------------------------------------------------------------- */
+
+bool raw_write(struct raw *r, uint64_t off, uint64_t len, uint32_t imm)
+{
+	struct tp_op op = {
+	    .kind = TP_OP_WRITE,
+	    .flags = TP_F_IMM,
+	    .imm = imm,
+	    .local = tp_arena_base(r->source),
+	    .region = r->source_region,
+	    .remote = r->slot_mem,
+	    .offset = off,
+	    .len = len,
+	};
+	int rc;
+
+	while ((rc = tp_post(r->conn, &op, 1)) == -EAGAIN && !r->deaf)
+		raw_poll(r);
+	must(rc == 1 || rc == -EAGAIN || rc == -ENOTCONN, "tp_post: %d: %s", rc, err_text());
+	return rc != -EAGAIN;
+}
+
+bool raw_gradient(struct raw *r, uint32_t p, uint32_t b, uint32_t slot, float value, bool notify)
+{
+	const struct wire_place *place = &r->place[p];
+	uint64_t first = b * place->block_elems, n = place->elems - first;
+	float *source = tp_arena_base(r->source);
+
+	n = n < place->block_elems ? n : place->block_elems;
+	for (uint64_t i = 0; i < n; i++)
+		source[i] = value;
+	return raw_write(r, place->slots_off + slot * place->slots_stride + 4 * first, 4 * n,
+			 imm_block(IMM_GRAD, place->first_block + b, slot, notify));
+}
+
+void raw_barrier(struct raw *r, uint64_t step)
+{
+	raw_write(r, 0, 8, imm_step(IMM_BARRIER, step));
+}
+
+static uint64_t mail(struct raw *r, uint64_t off)
+{
+	uint8_t *base = tp_arena_base(r->mailbox);
+
+	return atomic_load_explicit((_Atomic uint64_t *)(void *)(base + off), memory_order_acquire);
+}
+
+static bool word_is(struct raw *r, uint64_t off, uint64_t value)
+{
+	return mail(r, off) == value;
+}
+
+void raw_wait_release(struct raw *r, uint64_t step)
+{
+	wait_for(r, word_is, 0, step, "a release");
+}
+
+void raw_wait_credit(struct raw *r, uint32_t block, uint64_t n)
+{
+	wait_for(r, word_is, layout_credit_off(block), n, "a credit");
+}

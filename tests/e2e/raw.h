@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trainer without the trainer's library: it speaks tp_* and wire_* itself, so that it can say
+ * what the library never would.
+ */
+#ifndef GS_TESTS_E2E_RAW_H
+#define GS_TESTS_E2E_RAW_H
+
+#include "harness.h"
+#include "proto/imm.h"
+#include "proto/layout.h"
+#include "proto/wire.h"
+#include "transport/transport.h"
+
+enum { RAW_PARAMS = 8 };
+
+struct raw {
+	struct tp_cq *cq;
+	struct tp_conn *conn;
+	bool closed;
+	bool deaf; /* raw_write gives up when there is no room, instead of polling */
+
+	struct wire_msg inbox[16]; /* messages not looked at yet */
+	uint32_t first, last;
+	uint32_t imms; /* immediates so far */
+	uint32_t last_imm;
+
+	struct wire_place place[RAW_PARAMS];
+	uint32_t n_places, slots, blocks;
+	struct wire_grant grant; /* the last */
+	struct tp_remote *weights, *slot_mem;
+	struct tp_arena *mailbox, *source;
+	struct tp_region *mailbox_region, *source_region;
+	uint64_t step; /* of START */
+};
+
+/* The two lines that most tests declare: "a" of 256 × 3 + 7 floats (4 blocks of 1 KiB), "b" of 10;
+ * sgd, lr 1, zero. */
+extern const struct wire_param raw_lines[2];
+enum { RAW_A_ELEMS = 256 * 3 + 7, RAW_B_ELEMS = 10 };
+
+/* depth: 0 or what the connection asks for. */
+void raw_connect(struct raw *r, const char *uri, uint32_t depth);
+/* Without waiting for its end. */
+void raw_free(struct raw *r);
+/* Closes, waits for the end, frees. */
+void raw_close(struct raw *r);
+
+void raw_send(struct raw *r, const struct wire_msg *msg);
+void raw_send_bytes(struct raw *r, const void *bytes, size_t len);
+/* Waits for the next message, which must be of that kind. */
+struct wire_msg raw_expect(struct raw *r, enum wire_kind kind);
+/* The server ends it: an error with this code and all the words, then the connection's end. */
+void raw_expect_error(struct raw *r, enum wire_error_code code, const char *const *words);
+#define RAW_ENDS(r, code, ...) raw_expect_error(r, code, (const char *const[]){__VA_ARGS__, NULL})
+
+/* The talk, part by part. */
+void raw_hello(struct raw *r, int32_t rank);
+void raw_declare(struct raw *r, const struct wire_param *param, uint32_t n);
+void raw_take_grant(struct raw *r);
+/* Exposes a mailbox of the wanted length (plus `extra` bytes) and tells the server. */
+void raw_attach(struct raw *r, int64_t extra);
+/* All of it with raw_lines, up to READY, which must not ask for initial weights; START follows
+ * when the others have come. */
+void raw_join(struct raw *r, const char *uri, int32_t rank);
+void raw_wait_start(struct raw *r);
+
+/* A WRITE of `len` bytes to the slots at `off` with immediate data. False: no room (deaf). */
+bool raw_write(struct raw *r, uint64_t off, uint64_t len, uint32_t imm);
+/* The gradient of block b (numbered in its parameter) of parameter p into slot s, all `value`. */
+bool raw_gradient(struct raw *r, uint32_t p, uint32_t b, uint32_t slot, float value, bool notify);
+void raw_barrier(struct raw *r, uint64_t step);
+/* Waits until step is released. */
+void raw_wait_release(struct raw *r, uint64_t step);
+/* Waits until the credit counter of a block is n. */
+void raw_wait_credit(struct raw *r, uint32_t block, uint64_t n);
+void raw_poll(struct raw *r);
+
+#endif
