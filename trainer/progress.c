@@ -292,8 +292,11 @@ int trainer_blocked(gs_trainer *t, int rc, uint64_t rooms)
 		rc = trainer_wait(t, has_room, &rooms, t->patience_ms, "room in the send queue");
 		return rc == -ETIMEDOUT ? trainer_fail(t, rc) : rc;
 	}
-	/* A connection that a post finds dead: what the server said before it went is still to be
-	 * polled, and says more. */
+	return trainer_lost(t, rc);
+}
+
+int trainer_lost(gs_trainer *t, int rc)
+{
 	if (rc == -ENOTCONN) {
 		trainer_wait(t, is_closed, NULL, 1000, "the connection's end");
 		if (t->err == 0)

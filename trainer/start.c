@@ -256,7 +256,7 @@ int gs_start(gs_trainer *t)
 		t->phase = PHASE_STARTING;
 		rc = start(t);
 		if (rc < 0)
-			rc = trainer_fail(t, rc);
+			rc = trainer_lost(t, rc);
 		else
 			t->phase = PHASE_WORK;
 		t->patience_ms = 0;

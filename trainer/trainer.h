@@ -149,11 +149,15 @@ void trainer_poll(gs_trainer *t);
 /* Something that others may wait for has changed. */
 void trainer_changed(gs_trainer *t);
 
+/* An operation on the connection failed for good: trainer_fail. A connection that is found dead is
+ * polled first: what the server said before it went tells more. */
+int trainer_lost(gs_trainer *t, int rc);
+
 /* Posts all, waits for room where there is none. */
 int trainer_post(gs_trainer *t, const struct tp_op *ops, int n);
 /* A post or a send gave rc < 0, with `rooms` = t->rooms before it. Waits for room on -EAGAIN: 0
  * says try again. (A TP_EV_ROOM that was polled between the two is not lost: it is handled with the
- * lock held.) All else is the end. */
+ * lock held.) All else is trainer_lost. */
 int trainer_blocked(gs_trainer *t, int rc, uint64_t rooms);
 
 /* Ops on their way to trainer_post, CHAIN_MAX at a time. */

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs the trainer's suites; with "unmapped", as if remotes could not be mapped.
+ */
+#include "fake.h"
+
+#include <stdlib.h>
+
+int main(int argc, char **argv)
+{
+	fake_unmapped = argc > 1 && strcmp(argv[1], "unmapped") == 0;
+	SRunner *runner = srunner_create(grant_suite());
+
+	srunner_add_suite(runner, connect_suite());
+	srunner_add_suite(runner, start_suite());
+	srunner_add_suite(runner, push_suite());
+	srunner_add_suite(runner, pull_suite());
+	srunner_add_suite(runner, hostile_suite());
+	srunner_add_suite(runner, threads_suite());
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
