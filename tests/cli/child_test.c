@@ -18,7 +18,8 @@
 
 enum { LONG_LINE = 3 << 20 };
 
-/* ---- what the children do -------------------------------------------------------------------------- */
+/* ---- what the children do
+ * -------------------------------------------------------------------------- */
 
 static int act_lines(void)
 {
@@ -60,7 +61,8 @@ static int act_state(void)
 
 	sigprocmask(SIG_SETMASK, NULL, &mask);
 	sigaction(SIGPIPE, NULL, &pipe_action);
-	printf("%s\n", sigismember(&mask, SIGTERM) || sigismember(&mask, SIGINT) ? "blocked" : "open");
+	printf("%s\n",
+	       sigismember(&mask, SIGTERM) || sigismember(&mask, SIGINT) ? "blocked" : "open");
 	printf("%s\n", pipe_action.sa_handler == SIG_IGN ? "ignored" : "default");
 	printf("%d\n", getchar());
 	return 0;
@@ -103,7 +105,8 @@ static int act(const char *what)
 	return atoi(what);
 }
 
-/* ---- tests ----------------------------------------------------------------------------------------- */
+/* ---- tests
+ * ----------------------------------------------------------------------------------------- */
 
 static struct children *set;
 static struct child_event ev;

@@ -104,11 +104,12 @@ START_TEST(sizes)
 	static const struct {
 		const char *text;
 		int64_t bytes;
-	} good[] = {{"4096", 4096},	 {"4K", 4096},	     {"4k", 4096}, {"4KiB", 4096},
-		    {"1G", 1 << 30},	 {"1024M", 1 << 30}, {"8KB", 8192}};
+	} good[] = {{"4096", 4096},  {"4K", 4096},       {"4k", 4096}, {"4KiB", 4096},
+		    {"1G", 1 << 30}, {"1024M", 1 << 30}, {"8KB", 8192}};
 	static const char *const bad[] = {
-	    "",	    "K",  "4",	   "4095",    "-4K", "4.5K", "4KX", "4 K", "0x1000", "2G", "4097",
-	    "+4096", " 4K", "9999999999999999999999", "9000000000G"};
+	    "",           "K",      "4",  "4095", "-4K",   "4.5K", "4KX",
+	    "4 K",        "0x1000", "2G", "4097", "+4096", " 4K",  "9999999999999999999999",
+	    "9000000000G"};
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		ck_assert_int_eq(parse("--size", good[i].text, NULL), OPT_RUN);
@@ -180,13 +181,19 @@ START_TEST(size_texts)
 	static const struct {
 		int64_t bytes;
 		const char *text;
-	} sizes[] = {{0, "0"},	       {1, "1"},	  {1000, "1000"},	  {1024, "1K"},
-		     {1536, "1536"},   {64 << 20, "64M"}, {(64 << 20) + 1, "67108865"},
-		     {1 << 30, "1G"},  {INT64_C(1) << 50, "1024T"}};
+	} known[] = {{0, "0"},
+		     {1, "1"},
+		     {1000, "1000"},
+		     {1024, "1K"},
+		     {1536, "1536"},
+		     {64 << 20, "64M"},
+		     {(64 << 20) + 1, "67108865"},
+		     {1 << 30, "1G"},
+		     {INT64_C(1) << 50, "1024T"}};
 	char buf[32];
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		ck_assert_str_eq(opt_size_text(sizes[i].bytes, buf), sizes[i].text);
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		ck_assert_str_eq(opt_size_text(known[i].bytes, buf), known[i].text);
 }
 END_TEST
 
