@@ -32,7 +32,7 @@ static void enlist(struct srv *srv, struct session *s, struct tp_conn *conn)
 	s->next = srv->sessions;
 	srv->sessions = s;
 	srv->n_sessions++;
-	atomic_store(&srv->connected, srv->n_sessions);
+	atomic_fetch_add(&srv->connected, 1);
 }
 
 static void accept_all(struct srv *srv, struct tp_listener *listener)
@@ -73,13 +73,13 @@ static void reap(struct session *s)
 			break;
 		}
 	srv->n_sessions--;
-	atomic_store(&srv->connected, srv->n_sessions);
 	session_destroy(s);
 }
 
 void control_note(struct note *note)
 {
 	struct session *s = note->session;
+	struct srv *srv = s->srv;
 
 	switch (note->kind) {
 	case NOTE_MSG:
@@ -97,6 +97,7 @@ void control_note(struct note *note)
 		break;
 	case NOTE_CLOSED:
 		handshake_closed(s);
+		atomic_fetch_sub(&srv->connected, 1);
 		session_put(s);
 		break;
 	case NOTE_STARTED:

@@ -64,7 +64,8 @@ struct srv_stats {
 	uint64_t joined;      /* trainers that got as far as ready, ever */
 	uint64_t violations;  /* connections ended for breaking the protocol */
 	uint32_t connected;   /* now */
-	uint64_t memory;      /* bytes of weights, state, and slots in use now */
+	uint64_t memory;      /* bytes of weights, state, and slots in use now: those of one who is
+			       * gone stay in use until what they hold is in the weights */
 };
 /* A snapshot; each number by itself is right. Any thread. */
 void srv_get_stats(const struct srv *srv, struct srv_stats *out);

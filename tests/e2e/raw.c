@@ -164,7 +164,7 @@ void raw_take_grant(struct raw *r)
 	r->blocks = r->grant.blocks;
 }
 
-void raw_attach(struct raw *r, int64_t extra)
+void raw_attach(struct raw *r, uint64_t said)
 {
 	const struct tp_ref weights = {r->grant.weights.addr, r->grant.weights.len,
 				       r->grant.weights.key};
@@ -176,14 +176,12 @@ void raw_attach(struct raw *r, int64_t extra)
 
 	ok(tp_attach(r->conn, &weights, TP_PEER_READ, weights.len, &r->weights));
 	ok(tp_attach(r->conn, &slots, TP_PEER_WRITE, slots.len, &r->slot_mem));
-	ok(tp_arena_create("mailbox", len + (uint64_t)(extra > 0 ? extra : 0), 0, &r->mailbox));
+	ok(tp_arena_create("mailbox", len, 0, &r->mailbox));
 	ok(tp_expose(r->conn, r->mailbox, TP_PEER_WRITE, &r->mailbox_region));
 	ok(tp_arena_create("source", SOURCE_BYTES, 0, &r->source));
 	ok(tp_expose(r->conn, r->source, TP_LOCAL, &r->source_region));
 	ref = tp_region_ref(r->mailbox_region);
-	msg.attach.mailbox = (struct wire_ref){ref.addr, ref.len, ref.key};
-	if (extra < 0)
-		msg.attach.mailbox.len = len - (uint64_t)-extra;
+	msg.attach.mailbox = (struct wire_ref){ref.addr, said ? said : ref.len, ref.key};
 	raw_send(r, &msg);
 }
 

@@ -58,8 +58,8 @@ void raw_expect_error(struct raw *r, enum wire_error_code code, const char *cons
 void raw_hello(struct raw *r, int32_t rank);
 void raw_declare(struct raw *r, const struct wire_param *param, uint32_t n);
 void raw_take_grant(struct raw *r);
-/* Exposes a mailbox of the wanted length (plus `extra` bytes) and tells the server. */
-void raw_attach(struct raw *r, int64_t extra);
+/* Exposes a mailbox of the wanted length and tells the server; or says that it has `len` bytes. */
+void raw_attach(struct raw *r, uint64_t len);
 /* All of it with raw_lines, up to READY, which must not ask for initial weights; START follows
  * when the others have come. */
 void raw_join(struct raw *r, const char *uri, int32_t rank);
