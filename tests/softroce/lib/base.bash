@@ -3,6 +3,8 @@
 # What every script of the harness shares: its messages, its cache's place and
 # the check of the host's packages. Sourced, not run.
 
+export LC_ALL=C
+
 # Statuses of the harness itself, beside the guest command's own.
 readonly STATUS_USAGE=2
 readonly STATUS_TIMEOUT=124
@@ -34,16 +36,14 @@ cache_root() {
 
 # check_packages FILE: names every missing package at once, so that one install mends it.
 check_packages() {
-    local name missing=()
-    while read -r name; do
-        [[ $name == '' || $name == '#'* ]] && continue
-        dpkg-query -W -f '${db:Status-Status}\n' "$name" 2>/dev/null |
-            grep -qx installed || missing+=("$name")
-    done <"$1"
-    if ((${#missing[@]})); then
-        die "missing packages: ${missing[*]}; install them with" \
-            "apt-get install --no-install-recommends ${missing[*]}"
-    fi
+    local wanted missing
+    wanted=$(sed '/^#/d; /^$/d' "$1" | sort)
+    # shellcheck disable=SC2016,SC2086 # dpkg's own fields; one name a word.
+    missing=$(comm -23 <(printf '%s\n' "$wanted") <(
+        dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null |
+            sed -n 's/^installed //p' | sort -u
+    ) | tr '\n' ' ')
+    [[ -z $missing ]] || die "missing packages; run: apt-get install --no-install-recommends $missing"
 }
 
 # shell_quote WORD…: the words as one line that any POSIX shell reads back.
@@ -60,4 +60,8 @@ shell_assign() {
     for pair in "$@"; do
         printf '%s=%s\n' "${pair%%=*}" "$(shell_quote "${pair#*=}")"
     done
+}
+
+shell_export() {
+    shell_assign "$@" | sed 's/^/export /'
 }
