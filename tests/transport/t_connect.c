@@ -173,7 +173,7 @@ END_TEST
 struct crowd {
 	struct tp_listener *listener;
 	struct tp_cq *cq;
-	volatile bool stop;
+	_Atomic bool stop;
 };
 
 /* Goes on accepting: a refusal takes an accept too. */

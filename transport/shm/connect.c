@@ -51,7 +51,9 @@ static int connect_name(int sock, const struct tp_uri *uri, const struct tp_opti
 	return 0;
 }
 
-static int say_hello(int sock, const struct tp_uri *uri, const struct tp_options *opt)
+/* Whether it could be sent is not asked: a listener that has refused already has left its answer.
+ */
+static void say_hello(int sock, const struct tp_options *opt)
 {
 	struct shm_hello h = {
 	    .magic = SHM_MAGIC,
@@ -62,23 +64,27 @@ static int say_hello(int sock, const struct tp_uri *uri, const struct tp_options
 	    .depth = opt->depth,
 	    .max_chunk = opt->max_chunk,
 	};
-	int rc = sock_send(sock, &h, sizeof(h), -1);
 
-	return rc < 0 ? err_set(ECONNREFUSED, "shm:%s: the listener hung up: %s", uri->name,
-				strerror(-rc))
-		      : 0;
+	sock_send(sock, &h, sizeof(h), -1);
 }
 
 /* Waits for the answer; *fd is the segment's, or -1. Returns its length. */
 static ssize_t hear_welcome(int sock, const struct tp_uri *uri, const struct tp_options *opt,
 			    uint64_t until, struct shm_welcome *w, int *fd)
 {
+	bool reset = false;
+
 	for (;;) {
 		ssize_t n = sock_recv(sock, w, sizeof(*w), fd);
 		uint64_t now = clock_ns();
 
 		if (n > 0)
 			return n;
+		/* It hung up without reading the hello. This is told once, before what it sent. */
+		if (n == -ECONNRESET && !reset) {
+			reset = true;
+			continue;
+		}
 		if (n == -EPROTO)
 			return err_set(EPROTO, "shm:%s: the listener's answer is not gradslot's",
 				       uri->name);
@@ -133,10 +139,9 @@ static int shake_hands(int sock, const struct tp_uri *uri, const struct tp_optio
 
 	if (rc == 0)
 		rc = sock_check_peer(sock, &peer);
-	if (rc == 0)
-		rc = say_hello(sock, uri, opt);
 	if (rc < 0)
 		return rc;
+	say_hello(sock, opt);
 	ssize_t n = hear_welcome(sock, uri, opt, until, &w, &fd);
 
 	if (n < 0)
