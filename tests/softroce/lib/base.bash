@@ -10,6 +10,10 @@ readonly STATUS_USAGE=2
 readonly STATUS_TIMEOUT=124
 readonly STATUS_BROKEN=125
 
+# A boot takes seconds; on a loaded machine it may take ten times that, never more.
+# shellcheck disable=SC2034 # for those that source this.
+readonly BOOT_SECONDS=60
+
 say() {
     printf 'softroce: %s\n' "$*" >&2
 }

@@ -119,6 +119,17 @@ device_arguments() {
 readonly KERNEL_ARGUMENTS="console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr maxcpus=1 cryptomgr.notests \
 initcall_blacklist=init_kprobe_trace,load_system_certificate_list,crypto_kdf108_init"
 
+# await_link: a client whose server does not listen yet would start with a dead cable.
+await_link() {
+    [[ $link == client:* ]] || return 0
+    local tries=0
+    # 00010000 is the flag of a listening socket.
+    until grep -q " 00010000 .* ${link#*:}\$" /proc/net/unix; do
+        ((++tries < 20 * BOOT_SECONDS)) || die "the other guest did not start"
+        sleep 0.05
+    done
+}
+
 # start_qemu BOOT: statuses are then read from $status_port; the output goes to descriptor 3.
 start_qemu() {
     local boot=$1 devices
@@ -170,9 +181,6 @@ next_status() {
     return "$STATUS_BROKEN"
 }
 
-# A boot takes seconds; on a loaded machine it may take ten times that, never more.
-readonly BOOT_SECONDS=60
-
 watch_guest() {
     local word='' detail='' result=0
     next_status "$BOOT_SECONDS" || result=$?
@@ -204,6 +212,7 @@ guest_run() {
     fi
     share=$(cd "$share" && pwd -P)
     write_settings
+    await_link
     exec 3> >(exec cat)
     output=$!
     start_qemu "$boot"
