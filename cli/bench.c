@@ -30,8 +30,7 @@ struct bench {
 	double floor_before_us, floor_after_us;
 };
 
-/* ---- measuring
- * ------------------------------------------------------------------------------------ */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 static int on_line(void *arg, unsigned number, char *text)
 {
@@ -99,8 +98,16 @@ static int run(struct bench *b, struct job **job)
 	return rc;
 }
 
-/* ---- the result
- * ----------------------------------------------------------------------------------- */
+static int measure_floor(const struct bench *b, double *us)
+{
+	/* In the order of bench_optimizers. */
+	static const enum kern_rule rules[] = {KERN_SGD, KERN_MOMENTUM, KERN_NESTEROV};
+
+	log_info("measuring the floor of this machine's memory");
+	return floor_step_us((size_t)b->run.size, rules[b->run.optimizer], b->run.copy, us);
+}
+
+/* ---- the result ------------------------------------------------------------------------------ */
 
 struct figures {
 	double p50, p90, p99, p999, min, max, mean; /* µs */

@@ -41,8 +41,7 @@ struct demo {
 	struct result trained, single;
 };
 
-/* ---- lines of the child processes
- * ----------------------------------------------------------------- */
+/* ---- lines of the child processes ------------------------------------------------------------ */
 
 static int take_result(json_t *line, struct result *r)
 {
@@ -110,8 +109,7 @@ static int on_single_line(void *arg, unsigned number, char *text)
 	return rc;
 }
 
-/* ---- running
- * -------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void add_run_args(struct child_args *args, const struct demo_run *run)
 {
@@ -170,8 +168,7 @@ static int run(struct demo *demo, struct job **job)
 	return rc;
 }
 
-/* ---- the result
- * ----------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 static int print_json(const struct demo *demo, bool equal)
 {

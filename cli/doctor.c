@@ -59,8 +59,7 @@ static void advice(const struct report *r, const char *text)
 		printf("  %-16s%s\n", "", text);
 }
 
-/* ---- transports
- * ----------------------------------------------------------------------------------- */
+/* ---- transports ------------------------------------------------------------------------------ */
 
 struct lines {
 	const struct report *report;
@@ -127,8 +126,7 @@ static void forks(struct report *r)
 	       "in a forked child no RDMA connection of its parent works: connect after the fork");
 }
 
-/* ---- memory
- * --------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* A number of /proc/meminfo, in its own unit; -1 when it is not there. */
 static int64_t meminfo(const char *name)
@@ -232,8 +230,7 @@ static void huge_pages(struct report *r)
 		       "kernel make them");
 }
 
-/* ---- cpu
- * ------------------------------------------------------------------------------------------ */
+/* ---- cpu ------------------------------------------------------------------------------------- */
 
 static void cpu_model(char *buf, size_t size)
 {

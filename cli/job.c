@@ -66,8 +66,7 @@ const char *job_uri(const struct job *job)
 	return job->uri;
 }
 
-/* ---- the server
- * ---------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------ */
 
 static int listen_uri(const struct job *job, const struct job_server *server, char *buf,
 		      size_t size)
@@ -156,8 +155,7 @@ int job_start_server(struct job *job, const struct job_server *server)
 	return rc < 0 ? rc : wait_ready(job);
 }
 
-/* ---- all processes
- * ------------------------------------------------------------------------------- */
+/* ---- all processes --------------------------------------------------------------------------- */
 
 int job_start(struct job *job, const char *name, const struct child_args *args)
 {

@@ -15,9 +15,7 @@ static const struct command {
 } commands[] = {
     {"serve", cmd_serve, "run the parameter server"},
     {"demo", cmd_demo, "train on real data and check the result against one process"},
-#ifndef GS_WITHOUT_BENCH
     {"bench", cmd_bench, "measure a training step against what the machine can do"},
-#endif
     {"doctor", cmd_doctor, "say what this machine can do, and why not what it can't"},
     {"demo-trainer", cmd_demo_trainer, NULL},
     {"demo-single", cmd_demo_single, NULL},
