@@ -175,8 +175,7 @@ bool child_failed(const struct child *child, char *reason, size_t size)
 	return true;
 }
 
-/* ---- lines --------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* Takes the next whole line out of what was read; what follows the last line end counts as a line
  * once the pipe has ended. */
@@ -235,8 +234,7 @@ static int read_some(struct child *c)
 	return 0;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static void reap(struct children *set)
 {
@@ -326,8 +324,7 @@ int children_wait(struct children *set, int timeout_ms, struct child_event *ev)
 	}
 }
 
-/* ---- the end ------------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static bool all_reaped(const struct children *set)
 {
