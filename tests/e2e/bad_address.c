@@ -52,8 +52,8 @@ static void nobody_at(const char *uri, uint32_t timeout_ms, const int *errors, c
 START_TEST(of_nobody)
 {
 	static const int refused[] = {ECONNREFUSED, ENOENT, 0};
-	static const int unreachable[] = {EHOSTUNREACH, ETIMEDOUT, ENETUNREACH, ECONNREFUSED,
-					  ENODEV,	0};
+	static const int unreachable[] = {EHOSTUNREACH, ETIMEDOUT, ENETUNREACH,
+					  ECONNREFUSED, ENODEV,    0};
 	static const int unknown[] = {ENOENT, EHOSTUNREACH, ETIMEDOUT, ENODEV, 0};
 
 	nobody_at("shm:nobody-is-there", 200, refused, "nobody-is-there");
@@ -77,9 +77,15 @@ END_TEST
 START_TEST(that_do_not_parse)
 {
 	static const int invalid[] = {EINVAL, 0};
-	static const char *const uris[] = {"",		    "nowhere",	       "shm:",
-					   "rdma://host",   "rdma://:",	       "rdma://h:99999",
-					   "rdma://h:1?x=", "tcp://host:1234", "rdma://[::1:5"};
+	static const char *const uris[] = {"",
+					   "nowhere",
+					   "shm:",
+					   "rdma://host",
+					   "rdma://:",
+					   "rdma://h:99999",
+					   "rdma://h:1?x=",
+					   "tcp://host:1234",
+					   "rdma://[::1:5"};
 	struct srv *srv = NULL;
 
 	for (unsigned i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {

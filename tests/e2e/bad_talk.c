@@ -41,7 +41,8 @@ static void close_bed(struct bed *bed, uint64_t violations)
 	bed_stop(bed);
 }
 
-/* ---- messages ------------------------------------------------------------------------------------ */
+/* ---- messages
+ * ------------------------------------------------------------------------------------ */
 
 START_TEST(another_version)
 {
@@ -123,10 +124,10 @@ START_TEST(in_the_wrong_state)
 		const char *state;
 		enum wire_kind kinds[6];
 	} turns[] = {
-		{0, "connected", {WIRE_DECLARE, WIRE_ATTACH, WIRE_INIT_DONE, WIRE_BYE}},
-		{1, "declaring", {WIRE_HELLO, WIRE_ATTACH, WIRE_INIT_DONE}},
-		{2, "attaching", {WIRE_HELLO, WIRE_DECLARE, WIRE_INIT_DONE}},
-		{3, "training", {WIRE_HELLO, WIRE_DECLARE, WIRE_ATTACH, WIRE_INIT_DONE}},
+	    {0, "connected", {WIRE_DECLARE, WIRE_ATTACH, WIRE_INIT_DONE, WIRE_BYE}},
+	    {1, "declaring", {WIRE_HELLO, WIRE_ATTACH, WIRE_INIT_DONE}},
+	    {2, "attaching", {WIRE_HELLO, WIRE_DECLARE, WIRE_INIT_DONE}},
+	    {3, "training", {WIRE_HELLO, WIRE_DECLARE, WIRE_ATTACH, WIRE_INIT_DONE}},
 	};
 	uint64_t n = 0;
 	struct bed bed;
@@ -222,7 +223,8 @@ START_TEST(silence_behind_a_bye)
 }
 END_TEST
 
-/* ---- declarations -------------------------------------------------------------------------------- */
+/* ---- declarations
+ * -------------------------------------------------------------------------------- */
 
 struct difference {
 	const char *name, *optimizer;
@@ -234,12 +236,12 @@ struct difference {
 START_TEST(declarations_that_differ)
 {
 	static const struct difference d[] = {
-		{"x", "sgd", RAW_A_ELEMS, 1, 0, {"\"x\"", "\"a\"", "at the server"}},
-		{"a", "sgd", 700, 1, 0, {"\"a\"", "[700] here", "[775] at the server"}},
-		{"a", "nesterov", RAW_A_ELEMS, 1, 0, {"nesterov(lr=1) here", "sgd(lr=1) at"}},
-		{"a", "sgd", RAW_A_ELEMS, 0.5, 0, {"lr=0.5", "lr=1)"}},
-		{"a", "sgd", RAW_A_ELEMS, 1, 3, {"constant(3", "constant(0"}},
-		{"a", "sgd", RAW_A_ELEMS, 1, 0, {"1 parameters", "2 at the server"}},
+	    {"x", "sgd", RAW_A_ELEMS, 1, 0, {"\"x\"", "\"a\"", "at the server"}},
+	    {"a", "sgd", 700, 1, 0, {"\"a\"", "[700] here", "[775] at the server"}},
+	    {"a", "nesterov", RAW_A_ELEMS, 1, 0, {"nesterov(lr=1) here", "sgd(lr=1) at"}},
+	    {"a", "sgd", RAW_A_ELEMS, 0.5, 0, {"lr=0.5", "lr=1)"}},
+	    {"a", "sgd", RAW_A_ELEMS, 1, 3, {"constant(3", "constant(0"}},
+	    {"a", "sgd", RAW_A_ELEMS, 1, 0, {"1 parameters", "2 at the server"}},
 	};
 	struct bed bed;
 

@@ -91,3 +91,17 @@ void say_and_stay(const char *word)
 	for (;;)
 		pause();
 }
+
+bool e2e_in_role;
+
+void role_fails(const char *file, int line, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fprintf(stderr, "%s:%d: ", file, line);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	_exit(3);
+}

@@ -42,10 +42,13 @@ TCase *e2e_case(const char *name);
 /* ---- checks (unlike Check's own they cost nothing while they hold) ------------------------------
  */
 
-#define must(cond, ...)                            \
-	do {                                       \
-		if (!(cond))                       \
-			ck_abort_msg(__VA_ARGS__); \
+#define must(cond, ...)                                                      \
+	do {                                                                 \
+		if (!(cond)) {                                               \
+			if (e2e_in_role)                                     \
+				role_fails(__FILE__, __LINE__, __VA_ARGS__); \
+			ck_abort_msg(__VA_ARGS__);                           \
+		}                                                            \
 	} while (0)
 
 #define ok(call)                                                          \
@@ -62,6 +65,11 @@ TCase *e2e_case(const char *name);
 		     err_text());                                                      \
 		has_words(err_text(), (const char *const[]){__VA_ARGS__, NULL});       \
 	} while (0)
+
+/* In a child of a test, where Check does not listen: to stderr, and the exit status is 3. */
+extern bool e2e_in_role;
+void role_fails(const char *file, int line, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
 
 void has_words(const char *text, const char *const *words);
 

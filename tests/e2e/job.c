@@ -87,7 +87,7 @@ void hand_join(struct hand *h, struct job *job, const char *uri, int32_t rank)
 {
 	struct gs_info info;
 
-	*h = (struct hand){.job = job, .uri = uri, .thread = h->thread, .steps = h->steps};
+	h->job = job;
 	h->t = connect_as(uri, rank);
 	gs_get_info(h->t, &info);
 	must(info.rank < JOB_RANKS && (rank < 0 || info.rank == (uint32_t)rank), "rank %u",

@@ -252,6 +252,11 @@ static uint64_t mail(struct raw *r, uint64_t off)
 	return atomic_load_explicit((_Atomic uint64_t *)(void *)(base + off), memory_order_acquire);
 }
 
+uint64_t raw_released(struct raw *r)
+{
+	return mail(r, 0);
+}
+
 static bool word_is(struct raw *r, uint64_t off, uint64_t value)
 {
 	return mail(r, off) == value;

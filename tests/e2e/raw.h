@@ -70,6 +70,8 @@ bool raw_write(struct raw *r, uint64_t off, uint64_t len, uint32_t imm);
 /* The gradient of block b (numbered in its parameter) of parameter p into slot s, all `value`. */
 bool raw_gradient(struct raw *r, uint32_t p, uint32_t b, uint32_t slot, float value, bool notify);
 void raw_barrier(struct raw *r, uint64_t step);
+/* The last step that is released. */
+uint64_t raw_released(struct raw *r);
 /* Waits until step is released. */
 void raw_wait_release(struct raw *r, uint64_t step);
 /* Waits until the credit counter of a block is n. */
