@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs the kernels' suites.
+ */
+#include "suites.h"
+
+int main(void)
+{
+	SRunner *runner = srunner_create(opt_suite());
+
+	srunner_add_suite(runner, loops_suite());
+	srunner_add_suite(runner, isa_suite());
+	srunner_add_suite(runner, init_suite());
+	srunner_add_suite(runner, rmath_suite());
+	srunner_add_suite(runner, gemm_suite());
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels' suites.
+ */
+#ifndef GS_TESTS_KERNELS_SUITES_H
+#define GS_TESTS_KERNELS_SUITES_H
+
+#include <check.h>
+
+Suite *opt_suite(void);
+Suite *loops_suite(void);
+Suite *isa_suite(void);
+Suite *init_suite(void);
+Suite *rmath_suite(void);
+Suite *gemm_suite(void);
+
+#endif
