@@ -363,7 +363,7 @@ START_TEST(copies)
 	size_t room = (20 << 20) + 200;
 	unsigned char *from = malloc(room), *to = malloc(room);
 	static const size_t lens[] = {
-	    1, 3, 4, 5, 8, 9, 64, 4096, 100001, 8 << 20, (8 << 20) - 1, (8 << 20) + 63, 20 << 20};
+	    1, 3, 4, 5, 8, 9, 64, 4096, 100001, (1 << 20) - 1, 1 << 20, (1 << 20) + 63, 20 << 20};
 
 	for (size_t i = 0; i < room; i++)
 		from[i] = (unsigned char)(i * 31 + (i >> 8));

@@ -14,9 +14,11 @@
 #include <emmintrin.h>
 #endif
 
-/* From here on stores go around the caches: less would be read again from the cache by the peer's
- * worker, more would push everything else out of it. */
-#define STREAM_FROM ((size_t)8 << 20)
+/* From here on stores go around the caches. Measured, copying and then reading on another core:
+ * even at 512 KiB, at 1 MiB the whole takes little more than half the time of memcpy, and it stays
+ * ahead: the lines written need not be fetched first, and nothing else is pushed out of the cache.
+ */
+#define STREAM_FROM ((size_t)1 << 20)
 
 static bool aligned(const void *p, size_t to)
 {
@@ -62,6 +64,16 @@ static void copy_streaming(char *to, const char *from, size_t len)
 }
 #endif
 
+static void copy_bytes(void *to, const void *from, size_t len)
+{
+	if (overlap(to, from, len))
+		memmove(to, from, len);
+	else if (len >= STREAM_FROM)
+		copy_streaming(to, from, len);
+	else
+		memcpy(to, from, len);
+}
+
 void shm_copy_out(void *remote, const void *local, size_t len)
 {
 	if (remote == local)
@@ -76,12 +88,8 @@ void shm_copy_out(void *remote, const void *local, size_t len)
 
 		memcpy(&word, local, 4);
 		atomic_store_explicit((_Atomic uint32_t *)remote, word, memory_order_release);
-	} else if (overlap(remote, local, len)) {
-		memmove(remote, local, len);
-	} else if (len >= STREAM_FROM) {
-		copy_streaming(remote, local, len);
 	} else {
-		memcpy(remote, local, len);
+		copy_bytes(remote, local, len);
 	}
 }
 
@@ -100,7 +108,7 @@ void shm_copy_in(void *local, const void *remote, size_t len)
 
 		memcpy(local, &word, 4);
 	} else {
-		memmove(local, remote, len);
+		copy_bytes(local, remote, len);
 		order_reads();
 	}
 }
