@@ -171,12 +171,11 @@ static int print_table(const struct bench *b, const struct figures *f)
 {
 	char size[32];
 
-	printf("%s over %s, %" PRId64 " trainer%s, %s, %s, %s; %" PRId64 " pollers, %" PRId64
-	       " workers\n\n",
+	printf("%s over %s, %s, %s, %s; trainers %" PRId64 ", pollers %" PRId64 ", workers %" PRId64
+	       "\n\n",
 	       opt_size_text(b->run.size, size), job_transports[b->server.transport],
-	       b->server.trainers, b->server.trainers == 1 ? "" : "s",
 	       bench_optimizers[b->run.optimizer], b->run.copy ? "copied" : "zero copy",
-	       b->run.view ? "read in place" : "pulled", b->server.opt.pollers,
+	       b->run.view ? "read in place" : "pulled", b->server.trainers, b->server.opt.pollers,
 	       b->server.opt.workers);
 	printf("  step, us     p50 %.1f   p90 %.1f   p99 %.1f   p99.9 %.1f\n", f->p50, f->p90,
 	       f->p99, f->p999);
