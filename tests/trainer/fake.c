@@ -320,7 +320,7 @@ struct wire_grant fake_lay_out(struct fake *f)
 	ck_tp(
 	    tp_arena_create("fake weights", weights, TP_ARENA_READ_ONLY_TO_PEERS, &f->weights_mem));
 	ck_tp(tp_arena_create("fake slots", slots, 0, &f->slot_mem));
-	ck_tp(tp_arena_create("fake words", 4096, 0, &f->words_mem));
+	ck_tp(tp_arena_create("fake words", 256 << 10, 0, &f->words_mem));
 	ck_tp(tp_expose(f->conn, f->weights_mem, TP_PEER_READ, &f->weights_region));
 	ck_tp(tp_expose(f->conn, f->slot_mem, TP_PEER_WRITE, &f->slot_region));
 	ck_tp(tp_expose(f->conn, f->words_mem, TP_LOCAL, &f->words_region));

@@ -141,6 +141,28 @@ START_TEST(sync_threads)
 }
 END_TEST
 
+/* One landing area, fought for by two: who waits for it may be the one that leads. */
+static void *pull_the_same(void *arg)
+{
+	struct member *m = arg;
+	float w[ELEMS];
+
+	for (int round = 0; m->i < 2 && round < 2000; round++)
+		ck_ok(gs_pull(m->team->r.t, m->team->p[0], GS_ORDERED, w));
+	return NULL;
+}
+
+START_TEST(one_landing_area)
+{
+	struct team team = {.r = {.f = {.mode = 0}}};
+	struct member m[THREADS];
+
+	team_up(&team, WIRE_ASYNC, serve);
+	team_run(&team, m, pull_the_same);
+	rig_down(&team.r);
+}
+END_TEST
+
 /* All wait, each for something else, when the server dies. */
 static void *wait_for_ever(void *arg)
 {
@@ -196,6 +218,7 @@ Suite *threads_suite(void)
 	tcase_set_timeout(c, 120);
 	tcase_add_test(c, async_threads);
 	tcase_add_test(c, sync_threads);
+	tcase_add_test(c, one_landing_area);
 	tcase_add_test(c, death_wakes_all);
 	suite_add_tcase(s, c);
 	return s;
