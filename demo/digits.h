@@ -36,10 +36,11 @@ struct digits_config {
 struct digits_config digits_default(void);
 
 /* The optimizer for asynchronous training, where each of N gradients is a step of its own: the
- * learning rate over N, so that a round of all trainers moves the weights as far as one synchronous
- * step of their mean does. The rule stays, but gradients that arrive late act as momentum
- * themselves (I. Mitliagkas et al., "Asynchrony begets Momentum", Allerton 2016,
- * https://arxiv.org/abs/1605.09774), so momentum on top of it wants a lower learning rate. */
+ * learning rate over 2N. Over N, a round of all trainers would move the weights as far as one
+ * synchronous step of their mean does; half of that still learns when gradients are 3N updates old
+ * (over N: N updates). The rule stays, but gradients that arrive late act as momentum themselves
+ * (I. Mitliagkas et al., "Asynchrony begets Momentum", Allerton 2016,
+ * https://arxiv.org/abs/1605.09774), so momentum on top of it wants a lower rate yet. */
 struct kern_opt digits_async_opt(const struct digits_config *config);
 
 /* -EINVAL, with the value and the limit in the text: no trainers or more than rows in the batch, a

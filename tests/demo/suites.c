@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs the demo's suites, with the pinned matrix kernel.
+ */
+#include "suites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "demo/pin.h"
+#include "kernels/kern.h"
+
+int main(int argc, char **argv)
+{
+	if (demo_pin_blas(argv)) {
+		fprintf(stderr, "%s\n", err_text());
+		return 1;
+	}
+	if (argc > 1 && !strcmp(argv[1], PRINT_CORE))
+		return puts(kern_gemm_core()) < 0;
+
+	SRunner *runner = srunner_create(digits_suite());
+
+	srunner_add_suite(runner, mlp_suite());
+	srunner_add_suite(runner, single_suite());
+	srunner_add_suite(runner, pin_suite());
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
