@@ -154,7 +154,8 @@ static int keep_declared(struct session *s, const struct wire_declare *d)
 		s->declared = p;
 		s->cap_declared = cap;
 	}
-	memcpy(s->declared + s->n_declared, d->param, d->n * sizeof(*d->param));
+	if (d->n) /* an empty first one has nowhere to go to */
+		memcpy(s->declared + s->n_declared, d->param, d->n * sizeof(*d->param));
 	s->n_declared += d->n;
 	return 0;
 }

@@ -20,14 +20,7 @@ struct stepper {
 	pthread_t thread;
 };
 
-static const float *ones(void)
-{
-	static float one[RAW_A_ELEMS];
-
-	for (int i = 0; i < RAW_A_ELEMS; i++)
-		one[i] = 1;
-	return one;
-}
+static const float ones[RAW_A_ELEMS] = {[0 ... RAW_A_ELEMS - 1] = 1};
 
 static gs_trainer *join_as(const char *uri, int32_t rank, gs_param **a, gs_param **b)
 {
@@ -42,15 +35,14 @@ static gs_trainer *join_as(const char *uri, int32_t rank, gs_param **a, gs_param
 static void *keep_stepping(void *arg)
 {
 	struct stepper *s = arg;
-	const float *one = ones();
 	float w[RAW_A_ELEMS];
 	struct gs_info info;
 	gs_param *a, *b;
 	gs_trainer *t = join_as(s->uri, 0, &a, &b);
 
 	while (!s->end) {
-		ok(gs_push(t, a, one));
-		ok(gs_push(t, b, one));
+		ok(gs_push(t, a, ones));
+		ok(gs_push(t, b, ones));
 		ok(gs_step_end(t));
 		s->made++;
 		nap_us(100);
@@ -116,12 +108,11 @@ static void steps_on(struct stepper *s, uint64_t more)
 /* Takes the dead one's rank and makes two steps. */
 static void comes_back(const char *uri)
 {
-	const float *one = ones();
 	gs_param *a, *b;
 	gs_trainer *t = join_as(uri, 1, &a, &b);
 
 	for (int i = 0; i < 2; i++) {
-		ok(gs_push(t, b, one));
+		ok(gs_push(t, b, ones));
 		ok(gs_step_end(t));
 	}
 	leave(t);
@@ -276,7 +267,6 @@ END_TEST
 
 static void push_alone(struct bed *bed, uint32_t n)
 {
-	const float *one = ones();
 	float w[RAW_A_ELEMS];
 	gs_param *a, *b;
 	gs_trainer *t = join_as(bed->uri, 0, &a, &b);
@@ -284,8 +274,8 @@ static void push_alone(struct bed *bed, uint32_t n)
 
 	ok(gs_block_version(t, a, 0, &begin));
 	for (uint32_t i = 0; i < n; i++) {
-		ok(gs_push(t, a, one));
-		ok(gs_push(t, b, one));
+		ok(gs_push(t, a, ones));
+		ok(gs_push(t, b, ones));
 		ok(gs_wait_applied(t, a));
 		ok(gs_pull(t, a, GS_ORDERED, w));
 	}
@@ -338,7 +328,8 @@ START_TEST(stopped_and_continued)
 	child_signal(&child, SIGSTOP);
 	push_alone(&bed, others);
 	child_signal(&child, SIGCONT);
-	must(child_end(&child) == 0, "it came to harm");
+	int status = child_end(&child);
+	must(status == 0, "it ended with %d", status);
 	t = join_as(bed.uri, 0, &a, &b);
 	ok(gs_pull(t, a, GS_RELAXED, w));
 	must(w[7] == -(float)(pushes + others), "%g", (double)w[7]);

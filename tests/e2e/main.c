@@ -21,8 +21,8 @@ static TCase *(*const cases[])(void) = {
 int main(int argc, char **argv)
 {
 	const char *scale = getenv("GRADSLOT_TEST_SCALE");
-	Suite *suite = suite_create("e2e");
 	char name[32];
+	Suite *suite;
 	SRunner *runner;
 	int failed;
 
@@ -37,6 +37,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		e2e_uri = argv[1];
 
+	suite = suite_create("e2e");
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		suite_add_tcase(suite, cases[i]());
 	runner = srunner_create(suite);
