@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verbs backend's table.
+ * The verbs backend's table: RDMA over InfiniBand, RoCE and iWARP.
  */
-#include "base/err.h"
-#include "transport/backend.h"
-
-#include <errno.h>
-
-static int verbs_available(void)
-{
-	return err_set(ENODEV, "rdma: this build has no verbs backend; use shm:NAME on one host");
-}
+#include "transport/verbs/verbs.h"
 
 const struct tp_backend tp_verbs_backend = {
     .scheme = "rdma",
     .available = verbs_available,
+    .describe = verbs_describe,
+    .subcq_create = verbs_subcq_create,
+    .subcq_destroy = verbs_subcq_destroy,
+    .poll = verbs_poll,
+    .arm = verbs_arm,
+    .disarm = verbs_disarm,
+    .listen = verbs_listen,
+    .listener_destroy = verbs_listener_destroy,
+    .listener_fd = verbs_listener_fd,
+    .accept = verbs_accept,
+    .connect = verbs_connect,
+    .expose = verbs_expose,
+    .region_destroy = verbs_region_destroy,
+    .attach = verbs_attach,
+    .remote_destroy = verbs_remote_destroy,
+    .post = verbs_post,
+    .send = verbs_send,
+    .close = verbs_close,
+    .conn_destroy = verbs_conn_destroy,
 };

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Queue pairs: their sizes, making one, and bringing it up with what both sides agreed on.
+ *
+ * The QP is not made through rdma_cm, because then rdma_cm would bring it up with its own MTU,
+ * timeouts and retries. So rdma_cm's events say when, and the attributes that it works out
+ * (rdma_init_qp_attr) are completed here.
+ *
+ * A dead machine is noticed by retries: ACK_TIMEOUT is 4.096 us * 2^16 = 268 ms, and RETRIES more
+ * tries follow the first, so a post to it fails after 2.1 s where the device takes the timeout as
+ * it is (the standard lets it take up to four times as long). RNR can't happen in a correct run;
+ * a peer that posts no receives is given up after RNR_RETRIES.
+ */
+#include "base/err.h"
+#include "base/log.h"
+#include "transport/verbs/verbs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ACK_TIMEOUT 16
+#define RETRIES     7
+#define RNR_RETRIES 6
+#define RNR_TIMER   14 /* 1.28 ms, asked of the peer */
+#define READS_MAX   128
+#define CHUNK_LIMIT (1u << 30)
+#define SQ_MIN      256
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+int qp_sizes(const struct device *dev, uint32_t depth, struct qp_sizes *out)
+{
+	uint32_t wrs = (uint32_t)dev->attr.max_qp_wr, cqes = (uint32_t)dev->attr.max_cqe;
+
+	for (; depth > 0; depth = depth * 3 / 4) {
+		uint32_t rx_need = depth + CREDIT_RESERVE;
+		uint32_t cap = 2 * depth > SQ_MIN ? 2 * depth : SQ_MIN;
+		/* One receive more: the drain's marker. */
+		uint32_t all = cap + SQ_RESERVE + rx_need + 1;
+
+		if (cap + SQ_RESERVE > wrs || rx_need + 1 > wrs || all > cqes)
+			continue;
+		*out = (struct qp_sizes){depth, rx_need, cap, all};
+		return 0;
+	}
+	return err_set(ENODEV, "%s is too small: QPs of %u work requests, CQs of %u entries",
+		       ibv_get_device_name(dev->ctx->device), wrs, cqes);
+}
+
+/* ---- what this side offers --------------------------------------------------------------------
+ */
+
+static int check_options(const struct device *dev, const struct tp_uri *uri, uint32_t active_mtu)
+{
+	const char *name = ibv_get_device_name(dev->ctx->device);
+
+	if (dev->iwarp && (uri->mtu || uri->sl >= 0 || uri->gid >= 0))
+		return err_set(EINVAL,
+			       "%s is an iWARP device, where connections have no %s: leave it out",
+			       name,
+			       uri->mtu       ? "mtu"
+			       : uri->sl >= 0 ? "sl"
+					      : "gid");
+	if (uri->mtu && (uint32_t)uri->mtu > active_mtu)
+		return err_set(EINVAL,
+			       "mtu=%d: the port of %s has %u (raise its network device's MTU, or "
+			       "ask for less)",
+			       uri->mtu, name, active_mtu);
+	return 0;
+}
+
+int qp_offer(const struct device *dev, uint8_t port, const struct tp_uri *uri,
+	     const struct tp_options *opt, uint32_t depth, struct hello *out)
+{
+	struct ibv_port_attr attr;
+
+	if (ibv_query_port(dev->ctx, port, &attr) != 0)
+		return err_set(EIO, "port %u of %s can't be queried", port,
+			       ibv_get_device_name(dev->ctx->device));
+	uint32_t mtu = 128u << attr.active_mtu;
+	int rc = check_options(dev, uri, mtu);
+
+	if (rc < 0)
+		return rc;
+	if (uri->mtu)
+		mtu = (uint32_t)uri->mtu;
+	uint32_t chunk = least(attr.max_msg_sz, CHUNK_LIMIT);
+
+	*out = (struct hello){
+	    .version = HELLO_VERSION,
+	    .kind = HELLO_OFFER,
+	    .flags = dev->iwarp ? 0 : HELLO_NATIVE_IMM,
+	    .depth = depth,
+	    .max_chunk = opt->max_chunk ? least(opt->max_chunk, chunk) : chunk,
+	    .mtu = dev->iwarp ? 0 : mtu,
+	    .reads_out = (uint8_t)least((uint32_t)dev->attr.max_qp_init_rd_atom, READS_MAX),
+	    .reads_in = (uint8_t)least((uint32_t)dev->attr.max_qp_rd_atom, READS_MAX),
+	};
+	return 0;
+}
+
+/* ---- making one -------------------------------------------------------------------------------
+ */
+
+static struct ibv_qp *try_qp(struct conn *conn, const struct qp_sizes *sizes, uint32_t max_inline)
+{
+	struct ibv_qp_init_attr attr = {
+	    .qp_context = conn,
+	    .send_cq = conn->bank->cq,
+	    .recv_cq = conn->bank->cq,
+	    .cap =
+		{
+		    .max_send_wr = sizes->sq_cap + SQ_RESERVE,
+		    .max_recv_wr = sizes->rx_need + 1,
+		    .max_send_sge = 1,
+		    .max_recv_sge = 1,
+		    .max_inline_data = max_inline,
+		},
+	    .qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp *qp = ibv_create_qp(conn->pd, &attr);
+
+	/* Some providers grant less without a word. */
+	if (qp)
+		conn->base.limits.max_inline = least(attr.cap.max_inline_data, 4096);
+	return qp;
+}
+
+static int make_qp(struct conn *conn, const struct qp_sizes *sizes)
+{
+	static const uint32_t asks[] = {512, 256, 128, 64, 0};
+	int err = 0;
+
+	for (size_t i = 0; i < sizeof(asks) / sizeof(*asks) && !conn->qp; i++) {
+		conn->qp = try_qp(conn, sizes, asks[i]);
+		err = errno;
+	}
+	if (!conn->qp)
+		return mem_error(err, "a queue pair",
+				 (size_t)(sizes->sq_cap + sizes->rx_need) * 128);
+	conn->qp_num = conn->qp->qp_num;
+	return 0;
+}
+
+static int make_buffers(struct conn *conn)
+{
+	size_t headers = ((size_t)conn->sq.mask + 1) * sizeof(struct wire_header);
+	size_t size = headers + (size_t)TX_BUFFERS * RX_SLOT_BYTES;
+
+	conn->mem = mem_map(size);
+	if (!conn->mem)
+		return err_set(ENOMEM, "no memory for message buffers (%zu bytes)", size);
+	conn->mem_size = size;
+	conn->headers = conn->mem;
+	conn->tx_buffers = (uint8_t *)conn->mem + headers;
+	for (uint32_t i = 0; i < TX_BUFFERS; i++)
+		conn->tx_free[conn->tx_nfree++] = i;
+	return mem_register(conn->pd, conn->mem, size, IBV_ACCESS_LOCAL_WRITE, "message buffers",
+			    &conn->mem_mr);
+}
+
+static int to_init(struct conn *conn)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+	int mask;
+
+	if (rdma_init_qp_attr(conn->id, &attr, &mask) != 0)
+		return err_set(errno, "rdma_init_qp_attr (INIT): %s", strerror(errno));
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	int rc = ibv_modify_qp(conn->qp, &attr, mask | IBV_QP_ACCESS_FLAGS);
+
+	return rc ? err_set(rc, "the queue pair does not go to INIT: %s", strerror(rc)) : 0;
+}
+
+static int claim_cqes(struct conn *conn, uint32_t cqes)
+{
+	pthread_mutex_lock(&conn->sub->lock);
+	int rc = bank_claim(conn->dev, cqes, &conn->bank);
+
+	if (rc == 0)
+		conn->cqes = cqes;
+	pthread_mutex_unlock(&conn->sub->lock);
+	return rc;
+}
+
+int qp_create(struct conn *conn, const struct qp_sizes *sizes)
+{
+	int rc = claim_cqes(conn, sizes->cqes);
+
+	if (rc < 0)
+		return rc;
+	conn->credit_rx.depth = sizes->depth;
+	conn->credit_tx.depth = sizes->depth;
+	conn->pd = ibv_alloc_pd(conn->dev->ctx);
+	if (!conn->pd)
+		return mem_error(errno, "a protection domain", 0);
+	if (sendq_init(&conn->sq, sizes->sq_cap, SQ_RESERVE) < 0)
+		return err_set(ENOMEM, "no memory for a send queue");
+	rc = make_buffers(conn);
+	if (rc == 0)
+		rc = make_qp(conn, sizes);
+	if (rc == 0)
+		rc = to_init(conn);
+	if (rc == 0)
+		rc = rx_fill(conn, sizes->rx_need);
+	return rc;
+}
+
+/* ---- bringing it up ---------------------------------------------------------------------------
+ */
+
+static enum ibv_mtu mtu_enum(uint32_t bytes)
+{
+	enum ibv_mtu mtu = IBV_MTU_256;
+
+	while (mtu < IBV_MTU_4096 && (256u << (mtu - IBV_MTU_256)) < bytes)
+		mtu++;
+	return mtu;
+}
+
+static void note_gid(struct conn *conn, const struct ibv_qp_attr *attr)
+{
+	struct ibv_gid_entry gid;
+
+	conn->gid_type = IBV_GID_TYPE_IB;
+	if (attr->ah_attr.is_global && ibv_query_gid_ex(conn->dev->ctx, attr->ah_attr.port_num,
+							attr->ah_attr.grh.sgid_index, &gid, 0) == 0)
+		conn->gid_type = gid.gid_type;
+}
+
+static int to_rtr(struct conn *conn, const struct tp_uri *uri, const struct hello *agreed)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	int mask;
+
+	if (rdma_init_qp_attr(conn->id, &attr, &mask) != 0)
+		return err_set(errno, "rdma_init_qp_attr (RTR): %s", strerror(errno));
+	if (uri->gid >= 0 && attr.ah_attr.grh.sgid_index != uri->gid)
+		return err_set(EINVAL,
+			       "gid=%d: connections from this address use GID %u; give the "
+			       "address that belongs to GID %d (`gradslot doctor` shows the table)",
+			       uri->gid, attr.ah_attr.grh.sgid_index, uri->gid);
+	note_gid(conn, &attr);
+	attr.path_mtu = mtu_enum(agreed->mtu);
+	attr.max_dest_rd_atomic = agreed->reads_in;
+	attr.min_rnr_timer = RNR_TIMER;
+	if (uri->sl >= 0)
+		attr.ah_attr.sl = (uint8_t)uri->sl;
+	int rc = ibv_modify_qp(conn->qp, &attr, mask);
+
+	return rc ? err_set(rc, "the queue pair does not go to RTR: %s", strerror(rc)) : 0;
+}
+
+static int to_rts(struct conn *conn, const struct hello *agreed)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+	int mask;
+
+	if (rdma_init_qp_attr(conn->id, &attr, &mask) != 0)
+		return err_set(errno, "rdma_init_qp_attr (RTS): %s", strerror(errno));
+	attr.timeout = ACK_TIMEOUT;
+	attr.retry_cnt = RETRIES;
+	attr.rnr_retry = RNR_RETRIES;
+	attr.max_rd_atomic = agreed->reads_out;
+	int rc = ibv_modify_qp(conn->qp, &attr, mask);
+
+	return rc ? err_set(rc, "the queue pair does not go to RTS: %s", strerror(rc)) : 0;
+}
+
+int qp_connect(struct conn *conn, const struct tp_uri *uri, const struct hello *agreed)
+{
+	if (conn->dev->iwarp)
+		return 0;
+	int rc = to_rtr(conn, uri, agreed);
+
+	return rc < 0 ? rc : to_rts(conn, agreed);
+}
+
+uint32_t qp_path_mtu(struct conn *conn)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	int mask;
+
+	if (conn->dev->iwarp)
+		return 0;
+	if (rdma_init_qp_attr(conn->id, &attr, &mask) != 0 || !(mask & IBV_QP_PATH_MTU))
+		return 4096;
+	return 128u << attr.path_mtu;
+}
+
+void qp_set_limits(struct conn *conn, const struct hello *agreed)
+{
+	struct tp_limits *limits = &conn->base.limits;
+	const char *name = ibv_get_device_name(conn->dev->ctx->device);
+
+	limits->max_chunk = agreed->max_chunk;
+	limits->read_depth = agreed->reads_out;
+	limits->depth = agreed->depth;
+	limits->native_imm = (agreed->flags & HELLO_NATIVE_IMM) != 0;
+	limits->load_store = false;
+	if (conn->dev->iwarp)
+		snprintf(conn->base.transport, sizeof(conn->base.transport), "rdma (%s, iWARP)",
+			 name);
+	else
+		snprintf(conn->base.transport, sizeof(conn->base.transport),
+			 "rdma (%s, %s, MTU %u)", name,
+			 conn->gid_type == IBV_GID_TYPE_IB ? "InfiniBand"
+							   : gid_type_text(conn->gid_type),
+			 agreed->mtu);
+}
+
+void qp_set_error(struct conn *conn)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+}
