@@ -219,7 +219,7 @@ START_TEST(is_told_and_let_go)
 	enum srv_mode mode = _i < ACTS ? SRV_SYNC : SRV_ASYNC;
 	struct scene s;
 
-	if (!(a->modes & (unsigned)mode))
+	if (!(a->modes & (unsigned)mode) || (a->modes == 3 && left_out(_i, 2)))
 		return;
 	scene_open(&s, mode);
 	a->act(&s.bad);

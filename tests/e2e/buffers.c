@@ -59,6 +59,8 @@ START_TEST(threads_push_different_parameters)
 	char name[8];
 	struct bed bed;
 
+	if (left_out(_i, 3))
+		return;
 	opt.workers = (uint32_t)_i;
 	opt.block_kib = 1;
 	bed_start(&bed, &opt);

@@ -8,7 +8,8 @@
 
 static const double LR = 0.05;
 
-const struct job_param job_odd[] = {
+/* Odd shapes with all optimizers between them. */
+static const struct job_param odd[] = {
     {"one", "sgd", 1, {1}, 0},
     {"seven", "momentum", 1, {7}, 0.5},
     {"small", "nesterov", 2, {3, 5}, 0.9},
@@ -17,15 +18,23 @@ const struct job_param job_odd[] = {
     {"cube", "nesterov", 3, {5, 9, 13}, 0.7},
     {"long", "sgd", 2, {2, 1500}, 0},
 };
-const uint32_t job_n_odd = sizeof(job_odd) / sizeof(job_odd[0]);
+
+/* The same with fewer rows. */
+static const struct job_param few[] = {
+    {"one", "sgd", 1, {1}, 0},
+    {"seven", "momentum", 1, {7}, 0.5},
+    {"small", "nesterov", 2, {3, 5}, 0.9},
+    {"rows", "momentum", 2, {50, 37}, 0.9},
+    {"long", "sgd", 2, {2, 700}, 0},
+};
 
 struct job *job_create(uint64_t seed)
 {
 	struct job *job = calloc(1, sizeof(*job));
 
 	must(job, "no memory");
-	job->param = job_odd;
-	job->n = job_n_odd;
+	job->param = e2e_small ? few : odd;
+	job->n = e2e_small ? sizeof(few) / sizeof(few[0]) : sizeof(odd) / sizeof(odd[0]);
 	job->seed = seed;
 	return job;
 }

@@ -19,10 +19,6 @@ struct job_param {
 	double momentum;
 };
 
-/* Odd shapes with all optimizers between them. */
-extern const struct job_param job_odd[];
-extern const uint32_t job_n_odd;
-
 struct job {
 	const struct job_param *param;
 	uint32_t n;
@@ -34,6 +30,7 @@ struct job {
 	_Atomic uint64_t seen[JOB_STEPS + 2][JOB_RANKS][JOB_PARAMS]; /* checksums; 0: not seen */
 };
 
+/* Odd shapes, all optimizers. */
 struct job *job_create(uint64_t seed);
 uint64_t job_elems(const struct job *job, uint32_t p);
 void job_gradient(const struct job *job, uint32_t rank, uint64_t step, uint32_t p, float *out);

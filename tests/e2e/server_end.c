@@ -132,6 +132,8 @@ START_TEST(killed)
 	uint64_t when;
 	char uri[256];
 
+	if (left_out(_i, 2))
+		return;
 	child_start(&child, "serve", e2e_uri, "1", "2", NULL);
 	snprintf(uri, sizeof(uri), "%s", child_says(&child, "uri"));
 	start_victims(v, uri, (enum phase)_i);
@@ -150,6 +152,8 @@ START_TEST(stopped_in_order)
 	uint64_t when;
 	char uri[256];
 
+	if (left_out(_i, 2))
+		return;
 	opt.workers = (uint32_t)_i % 2;
 	bed_start(&bed, &opt);
 	snprintf(uri, sizeof(uri), "%s", bed.uri);
@@ -173,7 +177,7 @@ START_TEST(a_server_that_hangs)
 	snprintf(uri, sizeof(uri), "%s", child_says(&child, "uri"));
 	child_signal(&child, SIGSTOP);
 	o = trainer_options(uri, 0);
-	o.timeout_ms = scaled(300, 3000);
+	o.timeout_ms = scaled(300, 1000);
 	begin = clock_ns();
 	fails(gs_connect(&o, &t), ETIMEDOUT, "");
 	must(clock_ns() - begin < scaled(3, 15) * NS_PER_S, "it took too long");
