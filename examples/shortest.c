@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 		check(gs_push(t, p, grad));
 		check(info.mode == GS_SYNC ? gs_step_end(t) : gs_wait_applied(t, p));
 		if (step % 20 == 0)
-			printf("step %3d  loss %.6f  y = %.3f x %+.3f\n", step, loss, w[0], w[1]);
+			printf("step %3d  loss %-12.6g y = %.8g x %+.8g\n", step, loss, w[0], w[1]);
 	}
 	check(gs_leave(t));
 	gs_close(t);
