@@ -80,27 +80,42 @@ static void disconnected(struct conn *conn)
 		conn_fail(conn, UNLOCKED, -ECONNRESET,
 			  "the peer went away without closing: its process ended or was killed");
 	teardown_begin(conn);
+	teardown_established(conn);
+}
+
+static void not_completed(struct conn *conn, const struct rdma_cm_event *event)
+{
+	conn_fail(conn, UNLOCKED, -ECONNABORTED,
+		  "the peer did not complete the connection: %s (status %d)",
+		  rdma_event_str(event->event), event->status);
+	teardown_begin(conn);
+	teardown_established(conn); /* it will not be, so nothing waits for it */
 }
 
 static void on_event(struct conn *conn, const struct rdma_cm_event *event)
 {
 	switch (event->event) {
+	case RDMA_CM_EVENT_ESTABLISHED:
+		/* Posting waits for the peer's first message, which shows more. */
+		teardown_established(conn);
+		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
 		disconnected(conn);
 		break;
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
 	case RDMA_CM_EVENT_REJECTED:
-		conn_fail(conn, UNLOCKED, -ECONNABORTED,
-			  "the peer did not complete the connection: %s (status %d)",
-			  rdma_event_str(event->event), event->status);
-		teardown_begin(conn);
+		/* A peer that ends before its confirmation got through is said to reject. */
+		if (conn->state == CONN_ACCEPTED)
+			not_completed(conn, event);
+		else
+			disconnected(conn);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		conn_fail(conn, UNLOCKED, -ENODEV, "the RDMA device was removed");
 		teardown_begin(conn);
 		break;
-	default: /* ESTABLISHED among them: the peer's first message says so, and more */
+	default: /* TIMEWAIT_EXIT, ADDR_CHANGE: nothing follows from them */
 		log_debug("rdma: %s: %s", conn->base.peer, rdma_event_str(event->event));
 	}
 }

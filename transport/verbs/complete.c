@@ -418,6 +418,40 @@ static int poll_banks(struct sub *sub, struct tp_event *ev, int max)
 	return n;
 }
 
+/* Whether the peer's first message is among the completions that were polled ahead. */
+static bool hi_is_stashed(const struct conn *conn)
+{
+	const struct sub *sub = conn->sub;
+
+	for (int i = sub->wc_at; sub->wc_device == conn->dev && i < sub->wc_end; i++) {
+		const struct ibv_wc *wc = &sub->wc[i];
+		const struct wire_header *header;
+
+		if (wc->qp_num != conn->qp_num || wc->status != IBV_WC_SUCCESS ||
+		    wr_id_kind(wc->wr_id) != WR_RECV || wr_id_serial(wc->wr_id) != conn->serial)
+			continue;
+		header = rx_slot(conn, (uint32_t)wc->wr_id);
+		return wc->byte_len >= sizeof(*header) && le32toh(header->kind) == WIRE_HI;
+	}
+	return false;
+}
+
+bool complete_peek_hi(struct conn *conn)
+{
+	struct sub *sub = conn->sub;
+
+	pthread_mutex_lock(&sub->lock);
+	bool found = conn->state == CONN_OPEN;
+
+	if (conn->state == CONN_ACCEPTED) {
+		if (sub->wc_at == sub->wc_end)
+			sub_stash(sub, conn->dev);
+		found = hi_is_stashed(conn);
+	}
+	pthread_mutex_unlock(&sub->lock);
+	return found;
+}
+
 int verbs_poll(struct tp_subcq *base, struct tp_event *ev, int max)
 {
 	struct sub *sub = sub_of(base);

@@ -253,6 +253,7 @@ static int establish(struct attempt *at, const struct hello *answer)
 	if (rc < 0)
 		return rc;
 	conn->posting = POST_OPEN;
+	conn->cm_established = true;
 	conn_bind(conn, CONN_OPEN, 0);
 	pthread_spin_lock(&conn->lock);
 	post_control(conn, SENDQ_CREDIT, WIRE_HI, 0);

@@ -7,13 +7,17 @@
  * anything is posted, so ibv_post_send can't fail for a full queue, too many SGEs (there is one)
  * or too long an inline payload; if it fails all the same, the connection is broken and ends.
  */
+#include "base/clock.h"
 #include "base/err.h"
 #include "transport/verbs/chunk.h"
 #include "transport/verbs/verbs.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
+
+#define CONFIRM_WAIT_MS 10
 
 /* ---- chains -----------------------------------------------------------------------------------
  */
@@ -281,11 +285,38 @@ static int send_locked(struct conn *conn, const void *msg, size_t len)
 	return 0;
 }
 
+/* An accepted connection whose peer's first message nobody has polled yet: gives it a moment, so
+ * that what is sent at once does not depend on this side polling. */
+static void open_if_confirmed(struct conn *conn)
+{
+	uint64_t until = clock_ns() + CONFIRM_WAIT_MS * NS_PER_MS;
+	bool confirmed = complete_peek_hi(conn);
+
+	while (!confirmed && clock_ns() < until) {
+		sched_yield();
+		confirmed = complete_peek_hi(conn);
+	}
+	if (!confirmed)
+		return;
+	pthread_spin_lock(&conn->lock);
+	if (conn->posting == POST_NOT_YET) {
+		conn->posting = POST_OPEN;
+		post_waiting(conn);
+	}
+	pthread_spin_unlock(&conn->lock);
+	sub_kick(conn->sub);
+}
+
 int verbs_send(struct tp_conn *base, const void *msg, size_t len)
 {
 	struct conn *conn = conn_of(base);
 
 	pthread_spin_lock(&conn->lock);
+	if (conn->posting == POST_NOT_YET) {
+		pthread_spin_unlock(&conn->lock);
+		open_if_confirmed(conn);
+		pthread_spin_lock(&conn->lock);
+	}
 	int rc = send_locked(conn, msg, len);
 
 	pthread_spin_unlock(&conn->lock);

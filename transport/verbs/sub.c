@@ -136,8 +136,7 @@ int bank_claim(struct device *dev, uint32_t cqes, struct cq_bank **out)
 /* ---- going to sleep ---------------------------------------------------------------------------
  */
 
-/* Polls the device's CQs into wc[]; true when something came. */
-static bool stash(struct sub *sub, struct device *dev)
+bool sub_stash(struct sub *sub, struct device *dev)
 {
 	for (struct cq_bank *bank = dev->banks; bank; bank = bank->next) {
 		int n = ibv_poll_cq(bank->cq, WC_BATCH, sub->wc);
@@ -178,7 +177,7 @@ bool verbs_arm(struct tp_subcq *base)
 			bank->armed = ibv_req_notify_cq(bank->cq, 0) == 0;
 			something = something || !bank->armed; /* then it must be polled */
 		}
-		something = stash(sub, dev) || something;
+		something = sub_stash(sub, dev) || something;
 	}
 	something = something || sub->ready || atomic_load(&sub->todo) ||
 		    (sub->ending && clock_ns() >= sub->next_deadline);

@@ -168,6 +168,25 @@ void teardown_bye_sent(struct conn *conn)
 /* ---- draining ---------------------------------------------------------------------------------
  */
 
+/* An accepted connection may have carried data before rdma_cm got the peer's confirmation; until
+ * then it can't be disconnected, and the peer would not be told. */
+static void disconnect(struct conn *conn)
+{
+	if (!conn->cm_established || !conn->disconnect_due)
+		return;
+	conn->disconnect_due = false;
+	/* Fails when the peer has disconnected already; there is nothing left to tell it then. */
+	rdma_disconnect(conn->id);
+}
+
+void teardown_established(struct conn *conn)
+{
+	conn->cm_established = true;
+	if (conn->state == CONN_DRAINING)
+		disconnect(conn);
+	teardown_progress(conn);
+}
+
 void teardown_begin(struct conn *conn)
 {
 	if (conn_ending(conn))
@@ -189,8 +208,8 @@ void teardown_begin(struct conn *conn)
 	if (!iwarp)
 		post_send_marker(conn);
 	pthread_spin_unlock(&conn->lock);
-	/* Fails when the peer has disconnected already; there is nothing left to tell it then. */
-	rdma_disconnect(conn->id);
+	conn->disconnect_due = true;
+	disconnect(conn);
 	sub_deadline(conn, from_now(iwarp ? QUIET_MS : DRAIN_MS));
 }
 
@@ -209,7 +228,7 @@ void teardown_progress(struct conn *conn)
 		return;
 	if (conn->dev->iwarp)
 		sub_deadline(conn, from_now(QUIET_MS));
-	else if (conn->sq_flushed && conn->rq_flushed)
+	else if (conn->sq_flushed && conn->rq_flushed && !conn->disconnect_due)
 		drained(conn);
 }
 

@@ -195,6 +195,8 @@ struct conn {
 	bool bye_seen, bye_sent;
 	bool close_wanted; /* tp_conn_close came before the peer confirmed */
 	bool sq_flushed, rq_flushed;
+	bool cm_established; /* rdma_cm knows it as established, so it can be disconnected */
+	bool disconnect_due; /* ... and will be when it is */
 	bool on_ready, bound;
 	struct cq_bank *bank;
 	uint32_t cqes;
@@ -293,6 +295,8 @@ bool verbs_arm(struct tp_subcq *base);
 void verbs_disarm(struct tp_subcq *base);
 /* A CQ of the device's with room for `cqes` more. Called under sub->lock. */
 int bank_claim(struct device *dev, uint32_t cqes, struct cq_bank **out);
+/* Polls the device's CQs into wc[], which is empty; true when something came. Under sub->lock. */
+bool sub_stash(struct sub *sub, struct device *dev);
 /* Makes the poller look at what connections ask for. Not under sub->lock. */
 void sub_kick(struct sub *sub);
 /* Gives a connection a deadline (clock_ns), or none (0). Under sub->lock. */
@@ -392,6 +396,9 @@ bool post_check_room(struct conn *conn);
 
 /* The errno that stands for a work completion's status. */
 int wc_errno(enum ibv_wc_status status);
+/* Whether the peer of an accepted connection has spoken, also if nobody has polled since: looks
+ * ahead without taking anything from the polling thread. Any thread, no lock held. */
+bool complete_peek_hi(struct conn *conn);
 int verbs_poll(struct tp_subcq *base, struct tp_event *ev, int max);
 
 /* ---- teardown.c -------------------------------------------------------------------------------
@@ -410,6 +417,8 @@ void teardown_opened(struct conn *conn);
 void teardown_bye_seen(struct conn *conn);
 void teardown_bye_sent(struct conn *conn);
 void teardown_begin(struct conn *conn);
+/* rdma_cm has come to know the connection as established. */
+void teardown_established(struct conn *conn);
 /* A completion of a draining connection: ends the drain when nothing more can come. */
 void teardown_progress(struct conn *conn);
 /* Puts a connection on the list of those with something to hand out. */
