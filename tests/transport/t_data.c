@@ -429,7 +429,10 @@ START_TEST(write_without_access)
 	op = with_signal(op, 1);
 	op.remote = remote;
 	side_post(&p.a, &p.b, &op);
-	ck_assert_int_lt(expect(&p, &p.a, TP_EV_DONE).status, 0);
+	/* Without native immediates (iWARP) a WRITE has ended when it has left this machine. */
+	int status = expect(&p, &p.a, TP_EV_DONE).status;
+
+	ck_assert(status < 0 || !tp_conn_limits(p.a.conn).native_imm);
 	ck_assert_int_lt(expect(&p, &p.a, TP_EV_CLOSED).status, 0);
 	ck_assert_str_ne(tp_conn_reason(p.a.conn), "");
 	expect(&p, &p.b, TP_EV_CLOSED);

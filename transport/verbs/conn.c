@@ -155,7 +155,7 @@ static void off_ready(struct conn *conn)
 	conn->on_ready = false;
 }
 
-void conn_free(struct conn *conn)
+static void free_now(struct conn *conn)
 {
 	if (conn->qp) {
 		qp_set_error(conn);
@@ -186,6 +186,52 @@ void conn_free(struct conn *conn)
 	}
 	pthread_spin_destroy(&conn->lock);
 	free(conn);
+}
+
+static void *free_later(void *arg)
+{
+	struct conn *conn = arg;
+	struct sub *sub = conn->sub;
+
+	free_now(conn);
+	pthread_mutex_lock(&sub->lock);
+	sub->freeing--;
+	pthread_cond_signal(&sub->freed);
+	pthread_mutex_unlock(&sub->lock);
+	return NULL;
+}
+
+/* The kernel's iWARP connection manager lets go of a QP and an id only when the peer has answered,
+ * or its own ten seconds are over. tp_connect has a deadline, so a thread waits in its stead (and
+ * the sub waits for the thread before it ends). */
+static bool give_to_thread(struct conn *conn)
+{
+	struct sub *sub = conn->sub;
+	pthread_attr_t detached;
+	pthread_t thread;
+
+	pthread_mutex_lock(&sub->lock);
+	sub->freeing++;
+	pthread_mutex_unlock(&sub->lock);
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	int rc = pthread_create(&thread, &detached, free_later, conn);
+
+	pthread_attr_destroy(&detached);
+	if (rc == 0)
+		return true;
+	pthread_mutex_lock(&sub->lock);
+	sub->freeing--;
+	pthread_mutex_unlock(&sub->lock);
+	return false;
+}
+
+void conn_free(struct conn *conn)
+{
+	bool slow = conn->connect_pending && conn->dev->iwarp;
+
+	if (!slow || !give_to_thread(conn))
+		free_now(conn);
 }
 
 void verbs_conn_destroy(struct tp_conn *base)

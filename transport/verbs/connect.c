@@ -202,12 +202,14 @@ static int exchange(struct attempt *at, const struct hello *offer, struct hello 
 	hello_encode(offer, data);
 	if (rdma_connect(conn->id, &param) != 0)
 		return err_set(named(errno), "connecting to %s: %s", at->to, strerror(errno));
+	conn->connect_pending = true;
 	int rc = cm_wait(conn->channel, at->deadline, &event);
 
 	if (rc == -ETIMEDOUT)
 		return timed_out(at, "the peer's answer");
 	if (rc < 0)
 		return rc;
+	conn->connect_pending = false;
 	rc = on_answer(at, event, offer, answer);
 	rdma_ack_cm_event(event);
 	return rc;

@@ -40,6 +40,7 @@ int verbs_subcq_create(struct tp_cq *cq, struct tp_subcq **out)
 		return err_set(ENOMEM, "no memory for a completion queue");
 	sub->base = (struct tp_subcq){.backend = &tp_verbs_backend, .cq = cq};
 	pthread_mutex_init(&sub->lock, NULL);
+	pthread_cond_init(&sub->freed, NULL);
 	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 
 	if (fd < 0) {
@@ -56,6 +57,7 @@ int verbs_subcq_create(struct tp_cq *cq, struct tp_subcq **out)
 close_timer:
 	close(fd);
 free_sub:
+	pthread_cond_destroy(&sub->freed);
 	pthread_mutex_destroy(&sub->lock);
 	free(sub);
 	return rc;
@@ -65,6 +67,10 @@ void verbs_subcq_destroy(struct tp_subcq *base)
 {
 	struct sub *sub = sub_of(base);
 
+	pthread_mutex_lock(&sub->lock);
+	while (sub->freeing)
+		pthread_cond_wait(&sub->freed, &sub->lock);
+	pthread_mutex_unlock(&sub->lock);
 	while (sub->devices) {
 		struct device *dev = sub->devices;
 
@@ -75,6 +81,7 @@ void verbs_subcq_destroy(struct tp_subcq *base)
 	}
 	tp_cq_unwatch(base->cq, &sub->timer);
 	close(sub->timer.fd);
+	pthread_cond_destroy(&sub->freed);
 	pthread_mutex_destroy(&sub->lock);
 	free(sub);
 }

@@ -110,6 +110,8 @@ struct held {
 struct sub {
 	struct tp_subcq base;
 	pthread_mutex_t lock;
+	unsigned freeing; /* connections that threads of their own free */
+	pthread_cond_t freed;
 	struct device *devices;
 	struct conn *conns; /* all that are bound, linked by prev/next */
 	atomic_bool todo;   /* a connection has something in `asked`, or is new */
@@ -180,6 +182,7 @@ struct conn {
 
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
+	bool connect_pending; /* rdma_connect was called and has no answer yet */
 	struct ibv_pd *pd;
 	struct ibv_qp *qp;
 	uint32_t qp_num;
