@@ -240,6 +240,7 @@ static int bench_step(int argc, char **argv)
 	if (b.server.transport == JOB_RDMA && b.run.view)
 		return opt_usage(&cmd, "--view goes with --transport shm only: over rdma there is "
 				       "nothing to read in place");
+	srvopt_settle(&b.server.opt, b.server.trainers);
 	rc = bench_step_main(&b);
 	free(b.samples);
 	return rc;

@@ -241,6 +241,7 @@ static int demo_main(struct demo *demo, const struct opt_command *cmd)
 	if (digits_check(&config) < 0)
 		return opt_usage(cmd, "--trainers %" PRId64 ": %s", demo->run.trainers, err_text());
 	demo->server.trainers = demo->run.trainers;
+	srvopt_settle(&demo->server.opt, demo->run.trainers);
 	demo->server.mode = demo_modes[demo->run.mode];
 	demo->total = (int)digits_steps(&config);
 	demo->tty = isatty(STDERR_FILENO);

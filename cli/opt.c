@@ -186,6 +186,8 @@ static void print_default(const struct opt *o)
 		number = *(int64_t *)o->to;
 		if (o->word && number == o->word_value)
 			printf(" (default %s)", o->word);
+		else if (number < o->min)
+			break; /* chosen later: the help text says how */
 		else if (o->kind == OPT_SIZE)
 			printf(" (default %s)", opt_size_text(number, buf));
 		else

@@ -31,7 +31,7 @@ struct opt_texts {
 struct opt {
 	const char *name; /* without the dashes; NULL ends the table */
 	enum opt_kind kind;
-	void *to;            /* holds the default when parsing starts */
+	void *to;            /* holds the default when parsing starts; below `min`: not shown */
 	const char *operand; /* what --help calls the value */
 	const char *help;
 	int64_t min, max;

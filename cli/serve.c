@@ -119,6 +119,7 @@ int cmd_serve(int argc, char **argv)
 	memcpy(o.listen, listen.text, listen.n * sizeof(listen.text[0]));
 	o.trainers = (uint32_t)trainers;
 	o.mode = mode ? SRV_ASYNC : SRV_SYNC;
+	srvopt_settle(&so, 1); /* a trainer may be a neighbour */
 	o.pollers = (uint32_t)so.pollers;
 	o.workers = (uint32_t)so.workers;
 	o.spin_us = (int32_t)so.spin_us;

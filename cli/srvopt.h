@@ -8,16 +8,18 @@
 #include "cli/opt.h"
 #include "server/server.h"
 
+enum { SRVOPT_SPIN_AUTO = -2 };
+
 struct srvopt {
-	int64_t pollers, workers, spin_us;
+	int64_t pollers, workers, spin_us; /* spin_us may be SRVOPT_SPIN_AUTO */
 };
 
-static inline struct srvopt srvopt_default(void)
-{
-	struct srv_options o = srv_options_default();
+struct srvopt srvopt_default(void);
 
-	return (struct srvopt){o.pollers, o.workers, o.spin_us};
-}
+/* Settles an automatic spin_us for a machine on which `others` threads of the job run beside the
+ * server's: the server's default, or 0 where there are fewer cores than threads. There a thread
+ * that polls only keeps the one that it waits for from running. */
+void srvopt_settle(struct srvopt *so, int64_t others);
 
 /* Lines of an option table that fill the struct srvopt `so`. */
 #define SRVOPT_LINES(so)                                                                           \
@@ -37,7 +39,8 @@ static inline struct srvopt srvopt_default(void)
 	     .max = SRV_MAX_WORKERS},                                                              \
 	{                                                                                          \
 		"spin", OPT_NUMBER, &(so).spin_us, "US|forever",                                   \
-		    "microseconds that an idle thread polls before it sleeps",                     \
+		    "microseconds that an idle thread polls before it sleeps (default: by the "    \
+		    "cores)",                                                                      \
 		    .min = 0, .max = 1000000000, .word = "forever", .word_value = SRV_SPIN_FOREVER \
 	}
 
