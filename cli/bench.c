@@ -20,14 +20,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ROUNDS_MAX = 100 };
+
 struct bench {
 	struct bench_run run;
 	struct job_server server;
+	int64_t duration_s, rounds;
 	bool json;
-	uint64_t *samples; /* of all trainers, then sorted */
+	uint64_t *samples; /* of all trainers and rounds, then sorted */
 	size_t n;
-	unsigned reported; /* trainers */
-	double floor_before_us, floor_after_us;
+	unsigned reported;             /* trainers of this round */
+	double floors[ROUNDS_MAX + 1]; /* before the first round, and after each */
 };
 
 /* ---- measuring ------------------------------------------------------------------------------- */
@@ -54,7 +57,7 @@ static int on_line(void *arg, unsigned number, char *text)
 	return all ? 0 : err_set(ENOMEM, "no memory for the times");
 }
 
-static int start_trainers(struct bench *b, struct job *job)
+static int start_trainers(struct bench *b, struct job *job, int64_t iters)
 {
 	const struct bench_run *run = &b->run;
 	int rc = 0;
@@ -70,8 +73,8 @@ static int start_trainers(struct bench *b, struct job *job)
 		job_spin_arg(&args, &b->server.opt);
 		child_arg(&args, "--size=%" PRId64, run->size);
 		child_arg(&args, "--optimizer=%s", bench_optimizers[run->optimizer]);
-		child_arg(&args, "--iters=%" PRId64, run->iters);
-		child_arg(&args, "--duration=%" PRId64, run->duration_s);
+		child_arg(&args, "--iters=%" PRId64, iters);
+		child_arg(&args, "--milliseconds=%" PRId64, b->duration_s * 1000 / b->rounds);
 		child_arg(&args, "--warmup=%" PRId64, run->warmup);
 		if (run->copy)
 			child_arg(&args, "--copy");
@@ -82,14 +85,17 @@ static int start_trainers(struct bench *b, struct job *job)
 	return rc;
 }
 
-static int run(struct bench *b, struct job **job)
+/* A server and trainers that are new for each round, so that one lucky or unlucky placement in
+ * memory does not stand for all. */
+static int run_round(struct bench *b, struct job **job, int64_t iters)
 {
+	b->reported = 0;
 	int rc = job_create("bench", job);
 
 	if (rc == 0)
 		rc = job_start_server(*job, &b->server);
 	if (rc == 0)
-		rc = start_trainers(b, *job);
+		rc = start_trainers(b, *job, iters);
 	if (rc == 0)
 		rc = job_run(*job, on_line, b);
 	if (rc == 0 && b->reported != b->server.trainers)
@@ -103,8 +109,26 @@ static int measure_floor(const struct bench *b, double *us)
 	/* In the order of bench_optimizers. */
 	static const enum kern_rule rules[] = {KERN_SGD, KERN_MOMENTUM, KERN_NESTEROV};
 
-	log_info("measuring the floor of this machine's memory");
 	return floor_step_us((size_t)b->run.size, rules[b->run.optimizer], b->run.copy, us);
+}
+
+/* Rounds of steps, with a look at the floor between them. *job is what to abandon after a failure.
+ */
+static int measure(struct bench *b, struct job **job)
+{
+	int64_t iters = b->run.iters;
+	int rc = measure_floor(b, &b->floors[0]);
+
+	for (int64_t r = 0; r < b->rounds && rc == 0; r++) {
+		fprintf(stderr, "round %" PRId64 " of %" PRId64 "\n", r + 1, b->rounds);
+		rc = run_round(b, job, iters * (r + 1) / b->rounds - iters * r / b->rounds);
+		if (rc < 0)
+			break;
+		job_destroy(*job);
+		*job = NULL;
+		rc = measure_floor(b, &b->floors[r + 1]);
+	}
+	return rc;
 }
 
 /* ---- the result ------------------------------------------------------------------------------ */
@@ -117,6 +141,22 @@ struct figures {
 static double us(const struct bench *b, unsigned per_10000)
 {
 	return (double)perf_percentile(b->samples, b->n, per_10000) / 1e3;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(const double *values, size_t n)
+{
+	double sorted[ROUNDS_MAX + 1];
+
+	memcpy(sorted, values, n * sizeof(sorted[0]));
+	qsort(sorted, n, sizeof(sorted[0]), by_value);
+	return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
 static struct figures figures(struct bench *b)
@@ -135,7 +175,7 @@ static struct figures figures(struct bench *b)
 	/* The gradient to the server and the weights back, for each trainer. */
 	f.bytes = 2.0 * (double)b->run.size * (double)b->server.trainers;
 	f.gb_per_s = f.bytes / f.p50 / 1e3;
-	f.floor = (b->floor_before_us + b->floor_after_us) / 2;
+	f.floor = median(b->floors, (size_t)b->rounds + 1);
 	f.ratio = f.floor / f.p50;
 	return f;
 }
@@ -146,25 +186,28 @@ static json_t *config_json(const struct bench *b)
 	const struct srvopt *s = &b->server.opt;
 
 	return json_pack(
-	    "{s:s, s:I, s:I, s:s, s:b, s:b, s:I, s:I, s:o, s:I, s:I, s:I}", "transport",
+	    "{s:s, s:I, s:I, s:s, s:b, s:b, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "transport",
 	    job_transports[b->server.transport], "size", (json_int_t)run->size, "trainers",
 	    (json_int_t)b->server.trainers, "optimizer", bench_optimizers[run->optimizer], "copy",
 	    (int)run->copy, "view", (int)run->view, "workers", (json_int_t)s->workers, "pollers",
 	    (json_int_t)s->pollers, "spin",
 	    s->spin_us == SRV_SPIN_FOREVER ? json_string("forever") : json_integer(s->spin_us),
 	    "warmup", (json_int_t)run->warmup, "iters", (json_int_t)run->iters, "duration_s",
-	    (json_int_t)run->duration_s);
+	    (json_int_t)b->duration_s, "rounds", (json_int_t)b->rounds);
 }
 
 static int print_json(const struct bench *b, const struct figures *f)
 {
+	json_t *floors = json_array();
+
+	for (int64_t i = 0; i <= b->rounds; i++)
+		json_array_append_new(floors, json_real(b->floors[i]));
 	return json_result(json_pack(
-	    "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:o}",
-	    "step_us_p50", f->p50, "step_us_p90", f->p90, "step_us_p99", f->p99, "step_us_p99_9",
-	    f->p999, "step_us_min", f->min, "step_us_max", f->max, "step_us_mean", f->mean,
-	    "bytes_moved", (json_int_t)f->bytes, "gb_per_s", f->gb_per_s, "floor_us", f->floor,
-	    "floor_us_before", b->floor_before_us, "floor_us_after", b->floor_after_us,
-	    "ratio_to_floor", f->ratio, "samples", (json_int_t)b->n, "config", config_json(b)));
+	    "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:o, s:I, s:o}", "step_us_p50",
+	    f->p50, "step_us_p90", f->p90, "step_us_p99", f->p99, "step_us_p99_9", f->p999,
+	    "step_us_min", f->min, "step_us_max", f->max, "step_us_mean", f->mean, "bytes_moved",
+	    (json_int_t)f->bytes, "gb_per_s", f->gb_per_s, "floor_us", f->floor, "ratio_to_floor",
+	    f->ratio, "floors_us", floors, "samples", (json_int_t)b->n, "config", config_json(b)));
 }
 
 static int print_table(const struct bench *b, const struct figures *f)
@@ -182,8 +225,10 @@ static int print_table(const struct bench *b, const struct figures *f)
 	printf("               min %.1f   mean %.1f   max %.1f   (%zu samples)\n", f->min, f->mean,
 	       f->max, b->n);
 	printf("  moved        %.0f bytes a step, %.3f GB/s\n", f->bytes, f->gb_per_s);
-	printf("  floor, us    %.1f   (before %.1f, after %.1f)\n", f->floor, b->floor_before_us,
-	       b->floor_after_us);
+	printf("  floor, us    %.1f   (median of", f->floor);
+	for (int64_t i = 0; i <= b->rounds; i++)
+		printf(" %.1f", b->floors[i]);
+	printf(")\n");
 	printf("  floor/step   %.3f\n", f->ratio);
 	return 0;
 }
@@ -192,17 +237,11 @@ static int bench_step_main(struct bench *b)
 {
 	struct job *job = NULL;
 
-	int rc = measure_floor(b, &b->floor_before_us);
-	if (rc == 0)
-		rc = run(b, &job);
+	int rc = measure(b, &job);
 	if (rc < 0)
 		return job_abandon(job);
-	job_destroy(job);
-	rc = measure_floor(b, &b->floor_after_us);
-	if (rc == 0) {
-		struct figures f = figures(b);
-		rc = b->json ? print_json(b, &f) : print_table(b, &f);
-	}
+	struct figures f = figures(b);
+	rc = b->json ? print_json(b, &f) : print_table(b, &f);
 	if (rc < 0)
 		log_error("%s", err_text());
 	return rc < 0 ? EXIT_FAILED : EXIT_OK;
@@ -211,7 +250,9 @@ static int bench_step_main(struct bench *b)
 static int bench_step(int argc, char **argv)
 {
 	struct bench b = {.run = bench_run_default(),
-			  .server = {.opt = srvopt_default(), .mode = "sync", .trainers = 1}};
+			  .server = {.opt = srvopt_default(), .mode = "sync", .trainers = 1},
+			  .duration_s = 3,
+			  .rounds = 3};
 	const struct opt opts[] = {
 	    {"transport", OPT_CHOICE, &b.server.transport, "shm|rdma",
 	     "shared memory, or RDMA through a device of this machine", .choices = job_transports},
@@ -220,6 +261,11 @@ static int bench_step(int argc, char **argv)
 	    {"trainers", OPT_NUMBER, &b.server.trainers, "N", "processes that push and pull",
 	     .min = 1, .max = SRV_MAX_TRAINERS},
 	    BENCH_RUN_LINES(b.run),
+	    {"duration", OPT_NUMBER, &b.duration_s, "SECONDS",
+	     "measure for so long; 0: --iters alone says", .min = 0, .max = 3600},
+	    {"rounds", OPT_NUMBER, &b.rounds, "N",
+	     "new processes so often, and a look at the floor in between", .min = 1,
+	     .max = ROUNDS_MAX},
 	    SRVOPT_LINES(b.server.opt),
 	    {"json", OPT_FLAG, &b.json, NULL, .help = "print the result as one JSON object"},
 	    {NULL},
@@ -240,6 +286,9 @@ static int bench_step(int argc, char **argv)
 	if (b.server.transport == JOB_RDMA && b.run.view)
 		return opt_usage(&cmd, "--view goes with --transport shm only: over rdma there is "
 				       "nothing to read in place");
+	if (b.rounds > b.run.iters)
+		return opt_usage(&cmd, "--rounds %" PRId64 " is more than --iters %" PRId64,
+				 b.rounds, b.run.iters);
 	srvopt_settle(&b.server.opt, b.server.trainers);
 	rc = bench_step_main(&b);
 	free(b.samples);

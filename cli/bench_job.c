@@ -10,7 +10,7 @@ const char *const bench_optimizers[] = {"sgd", "momentum", "nesterov", NULL};
 
 struct bench_run bench_run_default(void)
 {
-	return (struct bench_run){.size = 64 << 20, .iters = 20, .duration_s = 3, .warmup = 10};
+	return (struct bench_run){.size = 64 << 20, .iters = 20, .duration_ms = 3000, .warmup = 10};
 }
 
 struct step_config bench_step_config(const struct bench_run *run)
@@ -22,6 +22,6 @@ struct step_config bench_step_config(const struct bench_run *run)
 	    .view = run->view,
 	    .warmup = (uint32_t)run->warmup,
 	    .iters = (uint32_t)run->iters,
-	    .duration_ms = (uint32_t)run->duration_s * 1000,
+	    .duration_ms = (uint32_t)run->duration_ms,
 	};
 }

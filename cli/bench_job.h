@@ -10,7 +10,7 @@
 #include "server/server.h"
 
 struct bench_run {
-	int64_t size, iters, duration_s, warmup;
+	int64_t size, iters, duration_ms, warmup;
 	int optimizer;
 	bool copy, view;
 };
@@ -22,42 +22,20 @@ struct bench_run bench_run_default(void);
 struct step_config bench_step_config(const struct bench_run *run);
 
 /* Lines of an option table that fill the struct bench_run `run`. */
-#define BENCH_RUN_LINES(run)                                                                     \
-	{"size",                                                                                 \
-	 OPT_SIZE,                                                                               \
-	 &(run).size,                                                                            \
-	 "BYTES",                                                                                \
-	 "of the one parameter that is trained",                                                 \
-	 .min = 4 << 10,                                                                         \
-	 .max = 1 << 30,                                                                         \
-	 .multiple = 4},                                                                         \
-	    {"optimizer",                                                                        \
-	     OPT_CHOICE,                                                                         \
-	     &(run).optimizer,                                                                   \
-	     "NAME",                                                                             \
-	     "sgd, momentum or nesterov",                                                        \
-	     .choices = bench_optimizers},                                                       \
-	    {"copy", OPT_FLAG, &(run).copy, NULL,                                                \
-	     .help = "push from ordinary memory instead of the gradient buffer"},                \
-	    {"view", OPT_FLAG, &(run).view, NULL,                                                \
-	     .help = "read the weights in place instead of pulling them (shm only)"},            \
-	    {"iters",                                                                            \
-	     OPT_NUMBER,                                                                         \
-	     &(run).iters,                                                                       \
-	     "N",                                                                                \
-	     "measured steps; at least so many with --duration",                                 \
-	     .min = 1,                                                                           \
-	     .max = STEP_ITERS_MAX},                                                             \
-	    {"duration",                                                                         \
-	     OPT_NUMBER,                                                                         \
-	     &(run).duration_s,                                                                  \
-	     "SECONDS",                                                                          \
-	     "go on for so long; 0: --iters alone says",                                         \
-	     .min = 0,                                                                           \
-	     .max = 3600},                                                                       \
-	{                                                                                        \
-		"warmup", OPT_NUMBER, &(run).warmup, "N", "steps before the first measured one", \
-		    .min = STEP_WARMUP_MIN, .max = STEP_ITERS_MAX                                \
-	}
+/* clang-format off */
+#define BENCH_RUN_LINES(run) \
+	{"size", OPT_SIZE, &(run).size, "BYTES", "of the one parameter that is trained", \
+	 .min = 4 << 10, .max = 1 << 30, .multiple = 4}, \
+	{"optimizer", OPT_CHOICE, &(run).optimizer, "NAME", "sgd, momentum or nesterov", \
+	 .choices = bench_optimizers}, \
+	{"copy", OPT_FLAG, &(run).copy, NULL, \
+	 .help = "push from ordinary memory instead of the gradient buffer"}, \
+	{"view", OPT_FLAG, &(run).view, NULL, \
+	 .help = "read the weights in place instead of pulling them (shm only)"}, \
+	{"iters", OPT_NUMBER, &(run).iters, "N", \
+	 "measured steps; with --duration: at least so many", .min = 1, .max = STEP_ITERS_MAX}, \
+	{"warmup", OPT_NUMBER, &(run).warmup, "N", "steps before the first measured one", \
+	 .min = STEP_WARMUP_MIN, .max = STEP_ITERS_MAX}
+/* clang-format on */
 
 #endif

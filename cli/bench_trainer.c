@@ -34,6 +34,8 @@ int cmd_bench_trainer(int argc, char **argv)
 	     .max = SRV_MAX_TRAINERS - 1},
 	    {"spin", OPT_NUMBER, &spin_us, "US|forever", "polls before it sleeps", .min = 0,
 	     .max = 1000000000, .word = "forever", .word_value = SRV_SPIN_FOREVER},
+	    {"milliseconds", OPT_NUMBER, &run.duration_ms, "MS", "go on for so long", .min = 0,
+	     .max = 3600000},
 	    BENCH_RUN_LINES(run),
 	    {NULL},
 	};

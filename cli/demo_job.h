@@ -25,25 +25,16 @@ struct demo_run demo_run_default(void);
 struct digits_config demo_config(const struct demo_run *run);
 
 /* Lines of an option table that fill the struct demo_run `run`. */
-#define DEMO_RUN_LINES(run)                                                                       \
-	{"trainers", OPT_NUMBER, &(run).trainers, "N", "processes that share each batch equally", \
-	 .min = 1,   .max = 96},                                                                  \
-	    {"mode",                                                                              \
-	     OPT_CHOICE,                                                                          \
-	     &(run).mode,                                                                         \
-	     "sync|async",                                                                        \
-	     "mean of all trainers each step, or each gradient at once",                          \
-	     .choices = demo_modes},                                                              \
-	    {"seed",                                                                              \
-	     OPT_NUMBER,                                                                          \
-	     &(run).seed,                                                                         \
-	     "N",                                                                                 \
-	     "of the split, the batches and the weights",                                         \
-	     .min = 0,                                                                            \
-	     .max = INT64_MAX},                                                                   \
-	{                                                                                         \
-		"epochs", OPT_NUMBER, &(run).epochs, "N", "passes over the training set",         \
-		    .min = 1, .max = 1000000                                                      \
-	}
+/* clang-format off */
+#define DEMO_RUN_LINES(run) \
+	{"trainers", OPT_NUMBER, &(run).trainers, "N", \
+	 "processes that share each batch equally", .min = 1, .max = 96}, \
+	{"mode", OPT_CHOICE, &(run).mode, "sync|async", \
+	 "mean of all trainers each step, or each gradient at once", .choices = demo_modes}, \
+	{"seed", OPT_NUMBER, &(run).seed, "N", "of the split, the batches and the weights", \
+	 .min = 0, .max = INT64_MAX}, \
+	{"epochs", OPT_NUMBER, &(run).epochs, "N", "passes over the training set", \
+	 .min = 1, .max = 1000000}
+/* clang-format on */
 
 #endif

@@ -22,26 +22,16 @@ struct srvopt srvopt_default(void);
 void srvopt_settle(struct srvopt *so, int64_t others);
 
 /* Lines of an option table that fill the struct srvopt `so`. */
-#define SRVOPT_LINES(so)                                                                           \
-	{"pollers",                                                                                \
-	 OPT_NUMBER,                                                                               \
-	 &(so).pollers,                                                                            \
-	 "N",                                                                                      \
-	 "server threads that take what arrives",                                                  \
-	 .min = 1,                                                                                 \
-	 .max = SRV_MAX_POLLERS},                                                                  \
-	    {"workers",                                                                            \
-	     OPT_NUMBER,                                                                           \
-	     &(so).workers,                                                                        \
-	     "N",                                                                                  \
-	     "server threads that update weights; 0: the pollers do",                              \
-	     .min = 0,                                                                             \
-	     .max = SRV_MAX_WORKERS},                                                              \
-	{                                                                                          \
-		"spin", OPT_NUMBER, &(so).spin_us, "US|forever",                                   \
-		    "microseconds that an idle thread polls before it sleeps (default: by the "    \
-		    "cores)",                                                                      \
-		    .min = 0, .max = 1000000000, .word = "forever", .word_value = SRV_SPIN_FOREVER \
-	}
+/* clang-format off */
+#define SRVOPT_LINES(so) \
+	{"pollers", OPT_NUMBER, &(so).pollers, "N", "server threads that take what arrives", \
+	 .min = 1, .max = SRV_MAX_POLLERS}, \
+	{"workers", OPT_NUMBER, &(so).workers, "N", \
+	 "server threads that update weights; 0: the pollers do", \
+	 .min = 0, .max = SRV_MAX_WORKERS}, \
+	{"spin", OPT_NUMBER, &(so).spin_us, "US|forever", \
+	 "microseconds that an idle thread polls before it sleeps (default: by the cores)", \
+	 .min = 0, .max = 1000000000, .word = "forever", .word_value = SRV_SPIN_FOREVER}
+/* clang-format on */
 
 #endif

@@ -13,6 +13,7 @@ step() {
     json '(.gb_per_s * .step_us_p50 * 1000 / .bytes_moved - 1 | fabs) < 1e-6'
     json '.bytes_moved == 2 * .config.size * .config.trainers'
     json '.samples == 20 * .config.trainers'
+    json '(.floors_us | length) == .config.rounds + 1 and (.floors_us | min) <= .floor_us'
     none_left || fail "processes are left"
 }
 
@@ -30,6 +31,11 @@ step --size 1000004
 # A duration without --iters.
 expect 0 bench step --json --size 64K --duration 1
 json '.samples >= 20'
+
+# One round, and more rounds than steps.
+step --size 64K --rounds 1
+expect 2 bench step --iters 2 --rounds 3
+said "$err" '--rounds 3'
 
 # The table for people.
 expect 0 bench step --size 64K --iters 20 --duration 0
