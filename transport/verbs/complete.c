@@ -119,7 +119,7 @@ static int on_send(struct conn *conn, const struct ibv_wc *wc, struct tp_event *
 		ready_add(conn);
 	if (wc->status != IBV_WC_SUCCESS && !conn_ending(conn))
 		send_failed(conn, wc);
-	if (wr.kind == SENDQ_BYE && wc->status == IBV_WC_SUCCESS)
+	if (wr.kind == (conn->dev->iwarp ? SENDQ_PROBE : SENDQ_BYE) && wc->status == IBV_WC_SUCCESS)
 		teardown_bye_sent(conn);
 	conn->sq_flushed = conn->sq_flushed || wr.kind == SENDQ_MARKER;
 	if (wr.kind != SENDQ_OP)

@@ -172,6 +172,9 @@ static void free_now(struct conn *conn)
 	if (conn->mem_mr)
 		ibv_dereg_mr(conn->mem_mr);
 	mem_unmap(conn->mem, conn->mem_size);
+	if (conn->probe_mr)
+		ibv_dereg_mr(conn->probe_mr);
+	mem_unmap(conn->probe, sizeof(*conn->probe));
 	rx_free(conn);
 	if (conn->pd)
 		ibv_dealloc_pd(conn->pd);

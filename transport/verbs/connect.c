@@ -230,6 +230,8 @@ static int make_queues(struct attempt *at, struct hello *offer)
 		rc = qp_offer(conn->dev, conn->id->port_num, at->uri, at->opt, sizes.depth, offer);
 	if (rc == 0)
 		rc = qp_create(conn, &sizes);
+	if (rc == 0)
+		qp_probe(conn, offer);
 	return rc;
 }
 
@@ -242,6 +244,8 @@ static int establish(struct attempt *at, const struct hello *answer)
 	own.reads_out = answer->reads_in;
 	own.reads_in = answer->reads_out;
 	conn->credit_tx.depth = conn->credit_rx.depth = own.depth;
+	conn->peer_probe_addr = answer->probe_addr;
+	conn->peer_probe_key = answer->probe_key;
 	int rc = qp_connect(conn, at->uri, &own);
 
 	if (rc < 0)

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define HELLO_VERSION 1
-#define HELLO_BYTES   40
+#define HELLO_BYTES   52
 
 enum hello_kind { HELLO_OFFER = 1, HELLO_ANSWER = 2, HELLO_REFUSAL = 3 };
 
@@ -38,11 +38,13 @@ struct hello {
 	uint16_t kind;
 	uint16_t reason;
 	uint32_t flags;
-	uint32_t depth;     /* receives for immediates and messages, each way */
-	uint32_t max_chunk; /* longest work request */
-	uint32_t mtu;       /* path MTU in bytes; 0 where there is none (iWARP) */
-	uint8_t reads_out;  /* READs this side may have under way */
-	uint8_t reads_in;   /* READs of the peer that this side takes at once */
+	uint32_t depth;      /* receives for immediates and messages, each way */
+	uint32_t max_chunk;  /* longest work request */
+	uint32_t mtu;        /* path MTU in bytes; 0 where there is none (iWARP) */
+	uint8_t reads_out;   /* READs this side may have under way */
+	uint8_t reads_in;    /* READs of the peer that this side takes at once */
+	uint64_t probe_addr; /* iWARP: memory of no meaning that the peer may READ, to learn that */
+	uint32_t probe_key;  /* what it had posted before has arrived */
 };
 
 enum hello_verdict {

@@ -280,9 +280,13 @@ static int make_queues(struct listener *listener, struct conn *conn, const struc
 		rc = qp_create(conn, &sizes);
 	if (rc == 0)
 		rc = qp_connect(conn, &listener->uri, agreed);
-	if (rc == 0)
-		qp_set_limits(conn, agreed);
-	return rc;
+	if (rc < 0)
+		return rc;
+	qp_set_limits(conn, agreed);
+	qp_probe(conn, agreed);
+	conn->peer_probe_addr = offer->probe_addr;
+	conn->peer_probe_key = offer->probe_key;
+	return 0;
 }
 
 /* The last steps. Once the poller knows the connection a failure is the connection's event. */

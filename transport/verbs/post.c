@@ -94,6 +94,18 @@ static bool has_room(const struct conn *conn, uint32_t wrs, bool credit, bool bu
 	       (!buffer || conn->tx_nfree > 0);
 }
 
+/* siw refuses a fenced READ (its RFC knows no such thing: READs are answered in order, but may be
+ * read ahead), so over iWARP this side holds it back until the READs before it have ended. */
+static bool fenced_here(const struct conn *conn, const struct tp_op *op)
+{
+	return conn->dev->iwarp && op->kind == TP_OP_READ && (op->flags & TP_F_FENCE);
+}
+
+static bool reads_under_way(const struct conn *conn)
+{
+	return conn->any_read && sendq_under_way(&conn->sq, conn->last_read);
+}
+
 /* Remembers what a post lacked. Several may wait: the most demanding of them is remembered. */
 static int no_room(struct conn *conn, uint32_t wrs, bool credit, bool buffer)
 {
@@ -113,9 +125,10 @@ static int no_room(struct conn *conn, uint32_t wrs, bool credit, bool buffer)
 bool post_check_room(struct conn *conn)
 {
 	if (!conn->want_room || conn->posting != POST_OPEN ||
-	    !has_room(conn, conn->want_wrs, conn->want_credit, conn->want_buffer))
+	    !has_room(conn, conn->want_wrs, conn->want_credit, conn->want_buffer) ||
+	    (conn->want_reads && reads_under_way(conn)))
 		return false;
-	conn->want_room = conn->want_credit = conn->want_buffer = false;
+	conn->want_room = conn->want_credit = conn->want_buffer = conn->want_reads = false;
 	conn->want_wrs = 0;
 	conn->room_due = true;
 	return true;
@@ -156,6 +169,15 @@ static int count_wrs(const struct conn *conn, const struct tp_op *op)
 	return (int)n;
 }
 
+static int check_fence(struct conn *conn, const struct tp_op *op, uint32_t wrs)
+{
+	if (!fenced_here(conn, op) || !reads_under_way(conn))
+		return 0;
+	conn->want_reads = true;
+	no_room(conn, wrs, false, false);
+	return err_set(EAGAIN, "the READs before the fence are under way");
+}
+
 static void chain_chunk(struct conn *conn, const struct tp_op *op, int index, uint64_t at,
 			uint32_t len)
 {
@@ -163,15 +185,21 @@ static void chain_chunk(struct conn *conn, const struct tp_op *op, int index, ui
 	bool ends = last && !stands_in(conn, op);
 	bool done = ends && (op->flags & TP_F_SIGNAL);
 	bool anywhere = op->kind == TP_OP_WRITE && op->len <= conn->base.limits.max_inline;
+	/* A fence of this side's own waits for each READ's completion. */
+	bool signal = done || (conn->dev->iwarp && op->kind == TP_OP_READ);
 	struct ibv_send_wr *wr =
-	    chain_add(conn, done ? SENDQ_OP : SENDQ_PART, op->cookie, done, index);
+	    chain_add(conn, done ? SENDQ_OP : SENDQ_PART, op->cookie, signal, index);
 
+	if (op->kind == TP_OP_READ) {
+		conn->any_read = true;
+		conn->last_read = conn->sq.head - 1;
+	}
 	wr->opcode = op->kind == TP_OP_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
 	if (ends && (op->flags & TP_F_IMM)) {
 		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 		wr->imm_data = htonl(op->imm);
 	}
-	if (first && (op->flags & TP_F_FENCE))
+	if (first && (op->flags & TP_F_FENCE) && !fenced_here(conn, op))
 		wr->send_flags |= IBV_SEND_FENCE;
 	wr->wr.rdma.remote_addr = op->remote->ref.addr + op->offset + at;
 	wr->wr.rdma.rkey = (uint32_t)op->remote->ref.key;
@@ -215,6 +243,8 @@ static int post_locked(struct conn *conn, const struct tp_op *ops, int n)
 		int wrs = count_wrs(conn, op);
 
 		rc = wrs < 0 ? wrs : check_open(conn, (uint32_t)wrs, op->flags & TP_F_IMM, false);
+		if (rc == 0)
+			rc = check_fence(conn, op, (uint32_t)wrs);
 		if (rc < 0)
 			break;
 		failed = chain_op(conn, op, taken);
@@ -332,6 +362,26 @@ void post_control(struct conn *conn, enum sendq_kind kind, enum wire_kind wire, 
 	flush(conn);
 }
 
+/* iWARP says of a SEND only that TCP has it. An answer to a READ shows that the peer's side of the
+ * connection has taken everything before it, without the peer's program doing anything. */
+static void chain_probe(struct conn *conn)
+{
+	struct ibv_send_wr *wr = chain_add(conn, SENDQ_PROBE, 0, true, 0);
+
+	wr->opcode = IBV_WR_RDMA_READ;
+	wr->wr.rdma.remote_addr = conn->peer_probe_addr;
+	wr->wr.rdma.rkey = conn->peer_probe_key;
+	set_sge(conn, wr, &conn->probe->sink, sizeof(conn->probe->sink), conn->probe_mr->lkey);
+}
+
+void post_goodbye(struct conn *conn)
+{
+	chain_header(conn, SENDQ_BYE, 0, true, 0, wire_header(WIRE_BYE, 0, 0));
+	if (conn->dev->iwarp)
+		chain_probe(conn);
+	flush(conn);
+}
+
 void post_waiting(struct conn *conn)
 {
 	flush(conn);
@@ -345,9 +395,9 @@ void post_drop_waiting(struct conn *conn)
 
 void post_credit(struct conn *conn)
 {
-	/* The goodbye and the marker keep their places. */
+	/* The ending keeps its places. */
 	if (conn->posting != POST_OPEN || !credit_rx_due(&conn->credit_rx) ||
-	    sendq_reserve_room(&conn->sq) <= 2)
+	    sendq_reserve_room(&conn->sq) <= SQ_ENDING)
 		return;
 	conn->credit_rx.told = conn->credit_rx.reposted;
 	post_control(conn, SENDQ_CREDIT, WIRE_CREDIT, conn->credit_rx.told);

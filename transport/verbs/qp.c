@@ -164,6 +164,27 @@ static int make_buffers(struct conn *conn)
 			    &conn->mem_mr);
 }
 
+/* The one memory of the connection's that the peer may write as well as read, as iWARP wants it of
+ * a READ's target. Nothing is ever looked up in it. */
+static int make_probe(struct conn *conn)
+{
+	conn->probe = mem_map(sizeof(*conn->probe));
+	if (!conn->probe)
+		return err_set(ENOMEM, "no memory for the probe");
+	return mem_register(conn->pd, conn->probe, sizeof(*conn->probe),
+			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+				IBV_ACCESS_REMOTE_WRITE,
+			    "the probe", &conn->probe_mr);
+}
+
+void qp_probe(const struct conn *conn, struct hello *hello)
+{
+	if (!conn->dev->iwarp)
+		return;
+	hello->probe_addr = (uintptr_t)&conn->probe->word;
+	hello->probe_key = conn->probe_mr->rkey;
+}
+
 static int to_init(struct conn *conn)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
@@ -202,6 +223,8 @@ int qp_create(struct conn *conn, const struct qp_sizes *sizes)
 	if (sendq_init(&conn->sq, sizes->sq_cap, SQ_RESERVE) < 0)
 		return err_set(ENOMEM, "no memory for a send queue");
 	rc = make_buffers(conn);
+	if (rc == 0 && conn->dev->iwarp)
+		rc = make_probe(conn);
 	if (rc == 0)
 		rc = make_qp(conn, sizes);
 	if (rc == 0)

@@ -26,6 +26,7 @@ enum sendq_kind {
 	SENDQ_MSG,    /* a message; arg is its buffer, or SENDQ_NO_BUFFER */
 	SENDQ_CREDIT, /* a credit update, from the reserve */
 	SENDQ_BYE,    /* the goodbye, from the reserve */
+	SENDQ_PROBE,  /* iWARP: the READ behind the goodbye, from the reserve */
 	SENDQ_MARKER, /* the drain's last WR, from the reserve */
 };
 

@@ -5,9 +5,9 @@
  *   stop posting -> QP to ERR, rdma_disconnect -> drain -> QP destroyed -> TP_EV_CLOSED
  *
  * A graceful end comes before that: a side that closes sends a BYE behind all that it posted, and
- * the other side answers with its own. A BYE's send completion shows that the peer has everything
- * before it. (Not over iWARP, where it means that TCP has the bytes: there the peer's BYE is waited
- * for.) The side that is closed also ends when the closing one has disconnected.
+ * the other side does the same when it sees that. A BYE's send completion shows that the peer has
+ * everything before it. (Over iWARP it shows that TCP has the bytes, so there a READ follows, whose
+ * completion does.) The side that is closed also ends when the closing one has disconnected.
  *
  * Draining waits for what was posted to come out of the CQ. A marker that is posted last shows the
  * end of each queue (InfiniBand, RoCE). iWARP need not flush what is posted in the error state, but
@@ -65,7 +65,7 @@ static void send_bye(struct conn *conn)
 	if (conn->bye_posted)
 		return;
 	conn->bye_posted = true;
-	post_control(conn, SENDQ_BYE, WIRE_BYE, 0);
+	post_goodbye(conn);
 }
 
 void verbs_close(struct tp_conn *base)
@@ -145,9 +145,7 @@ void teardown_opened(struct conn *conn)
 /* Ends a graceful close when what this side posted has arrived. */
 static void close_if_said(struct conn *conn)
 {
-	bool arrived = conn->bye_sent && (!conn->dev->iwarp || conn->bye_seen);
-
-	if ((conn->state == CONN_CLOSING || conn->state == CONN_PEER_CLOSING) && arrived)
+	if ((conn->state == CONN_CLOSING || conn->state == CONN_PEER_CLOSING) && conn->bye_sent)
 		teardown_begin(conn);
 }
 

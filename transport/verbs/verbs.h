@@ -49,8 +49,9 @@
 #include <stdatomic.h>
 
 /* From the send queue's reserve: two more updates than can be under way at the peer (a completion
- * may be seen late), the goodbye, the marker. */
-#define SQ_RESERVE (CREDIT_UPDATES + 2 + 2)
+ * may be seen late), the goodbye with its probe, the marker. */
+#define SQ_ENDING  3
+#define SQ_RESERVE (CREDIT_UPDATES + 2 + SQ_ENDING)
 
 #define RX_SLOT_BYTES 4160 /* a header and TP_MSG_MAX, rounded up to cache lines */
 #define RX_CHUNK      64   /* slots that are registered together */
@@ -174,6 +175,11 @@ struct chain {
 	int op[CHAIN]; /* which of the caller's ops it belongs to */
 };
 
+/* What hello.h calls the probe: the peer READs `word`, this side's READ lands in `sink`. */
+struct probe {
+	uint64_t word, sink;
+};
+
 struct conn {
 	struct tp_conn base;
 	struct sub *sub;
@@ -215,7 +221,9 @@ struct conn {
 	struct sendq sq;
 	struct credit_tx credit_tx;
 	bool bye_posted;
-	bool want_room, want_credit, want_buffer, room_due;
+	bool want_room, want_credit, want_buffer, want_reads, room_due;
+	bool any_read; /* last_read is the position of the last READ */
+	uint32_t last_read;
 	uint32_t want_wrs;
 	bool failed;
 	int status;  /* TP_EV_CLOSED's; the first cause stays */
@@ -224,6 +232,10 @@ struct conn {
 	void *mem; /* headers, then message buffers */
 	size_t mem_size;
 	struct ibv_mr *mem_mr;
+	struct probe *probe; /* iWARP */
+	struct ibv_mr *probe_mr;
+	uint64_t peer_probe_addr;
+	uint32_t peer_probe_key;
 	struct wire_header *headers; /* one for each position of the send queue's ring */
 	uint8_t *tx_buffers;
 	uint32_t tx_free[TX_BUFFERS];
@@ -332,6 +344,8 @@ int qp_create(struct conn *conn, const struct qp_sizes *sizes);
 int qp_connect(struct conn *conn, const struct tp_uri *uri, const struct hello *agreed);
 /* The path's MTU in bytes, as rdma_cm knows it; 0 for iWARP. */
 uint32_t qp_path_mtu(struct conn *conn);
+/* Fills in where the peer may READ (iWARP). */
+void qp_probe(const struct conn *conn, struct hello *hello);
 void qp_set_limits(struct conn *conn, const struct hello *agreed);
 void qp_set_error(struct conn *conn);
 
@@ -386,6 +400,8 @@ void post_control(struct conn *conn, enum sendq_kind kind, enum wire_kind wire, 
 /* Posts, or drops, the messages that were sent before the peer had confirmed the connection. */
 void post_waiting(struct conn *conn);
 void post_drop_waiting(struct conn *conn);
+/* Says goodbye behind all that was posted. Its end comes from completions. */
+void post_goodbye(struct conn *conn);
 /* Tells the peer of receives, when that is due and the reserve has room. */
 void post_credit(struct conn *conn);
 /* The last work requests of a QP that is to be drained: receive before ERR, send after. */
