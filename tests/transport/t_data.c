@@ -190,6 +190,40 @@ START_TEST(chain)
 }
 END_TEST
 
+/* Each READ begins when the one before it has ended: what a sequence lock's reader asks for. */
+START_TEST(fenced_reads)
+{
+	struct pair p;
+
+	pair_open(&p, NULL);
+	pair_memory(&p, 65536, RW);
+	for (uint32_t round = 0; round < scaled(200, 30); round++) {
+		struct tp_op ops[] = {
+		    with_signal(op_read(&p.a, 0, 0, 8), 1),
+		    with_signal(op_read(&p.a, 64, 64, 5000), 2),
+		    with_signal(op_read(&p.a, 8, 0, 8), 3),
+		};
+
+		fill(side_window(&p.b), 8, round);
+		fill(side_window(&p.b) + 64, 5000, round);
+		ops[1].flags |= TP_F_FENCE;
+		ops[2].flags |= TP_F_FENCE;
+		for (int i = 0; i < 3; i++)
+			side_post(&p.a, &p.b, &ops[i]);
+		for (uint64_t i = 1; i <= 3; i++) {
+			struct tp_event ev = expect_past_room(&p, &p.a, TP_EV_DONE);
+
+			ck_assert_uint_eq(ev.cookie, i);
+			ck_assert_int_eq(ev.status, 0);
+		}
+		check_filled(side_local(&p.a), 8, round);
+		check_filled(side_local(&p.a) + 8, 8, round);
+		check_filled(side_local(&p.a) + 64, 5000, round);
+	}
+	pair_close(&p);
+}
+END_TEST
+
 /* ---- data before its immediate ----------------------------------------------------------------
  */
 
@@ -505,6 +539,7 @@ TCase *data_tests(void)
 	tcase_add_test(t, immediate_values);
 	tcase_add_test(t, read_sizes);
 	tcase_add_test(t, chain);
+	tcase_add_test(t, fenced_reads);
 	tcase_add_test(t, data_before_immediate);
 	tcase_add_test(t, data_before_immediate_chunked);
 	tcase_add_test(t, data_before_immediate_big);

@@ -94,8 +94,8 @@ static bool has_room(const struct conn *conn, uint32_t wrs, bool credit, bool bu
 	       (!buffer || conn->tx_nfree > 0);
 }
 
-/* siw refuses a fenced READ (its RFC knows no such thing: READs are answered in order, but may be
- * read ahead), so over iWARP this side holds it back until the READs before it have ended. */
+/* siw refuses a fenced READ, so over iWARP this side holds it back until the READs before it have
+ * ended. */
 static bool fenced_here(const struct conn *conn, const struct tp_op *op)
 {
 	return conn->dev->iwarp && op->kind == TP_OP_READ && (op->flags & TP_F_FENCE);
