@@ -286,7 +286,7 @@ START_TEST(data_behind_a_bye)
 {
 	struct wire_msg bye = {.kind = WIRE_BYE};
 
-	for (uint32_t i = 0; i < scaled(40, 4); i++) {
+	for (uint32_t i = 0; i < scaled(40, 2); i++) {
 		struct scene s;
 
 		scene_open(&s, SRV_SYNC);
