@@ -83,7 +83,7 @@ void control_note(struct note *note)
 
 	switch (note->kind) {
 	case NOTE_MSG:
-		atomic_fetch_sub(&s->inbox_bytes, note->len);
+		atomic_fetch_sub(&s->inbox_bytes, sizeof(*note) + note->len);
 		handshake_message(s, note->data, note->len);
 		free(note);
 		break;
@@ -116,10 +116,16 @@ void control_note(struct note *note)
 
 static void keep_deadlines(struct srv *srv, uint64_t now)
 {
-	for (struct session *s = srv->sessions; s; s = s->next)
-		if (s->deadline && now > s->deadline && !atomic_load(&s->condemned))
+	for (struct session *s = srv->sessions; s; s = s->next) {
+		if (!s->deadline || now <= s->deadline || atomic_load(&s->condemned))
+			continue;
+		/* One that left owes nothing but to hang up. */
+		if (session_state(s) == SESSION_LEAVING)
+			tp_conn_close(s->conn);
+		else
 			session_condemn(s, WIRE_E_PROTOCOL, "silent for %u ms while %s",
 					srv->opt.talk_ms, session_state_name(session_state(s)));
+	}
 }
 
 /* ---- serving and ending ------------------------------------------------------------------------ */

@@ -166,14 +166,11 @@ static int seal_table(struct srv *srv, const struct session *s)
 	struct memory_limits limits;
 	struct table *t;
 	char sum[256];
-	bool rdma = false;
 	int rc = table_create(srv, s->declared, s->n_declared, &t);
 
 	if (rc)
 		return rc;
-	for (uint32_t i = 0; i < srv->opt.n_listen; i++)
-		rdma |= strncmp(srv->opt.listen[i], "rdma:", 5) == 0;
-	limits = memory_limits_now(srv->opt.max_memory, rdma);
+	limits = memory_limits_now(srv->opt.max_memory, srv_over_rdma(srv));
 	memory_describe(&t->plan, sum, sizeof(sum));
 	log_info("%u parameters in %u blocks; memory: %s; %s is %s", t->params, t->blocks,
 		 sum, limits.ram_what, size_text(limits.ram).s);
@@ -217,7 +214,14 @@ static void send_grant(struct session *s)
 
 static enum wire_error_code code_of(int rc)
 {
-	return rc == -ENOMEM ? WIRE_E_MEMORY : WIRE_E_MISMATCH;
+	switch (rc) {
+	case -ENOMEM:
+		return WIRE_E_MEMORY;
+	case -EINVAL:
+		return WIRE_E_MISMATCH;
+	default:
+		return WIRE_E_INTERNAL;
+	}
 }
 
 static void on_declare(struct session *s, const struct wire_declare *d)
@@ -238,7 +242,7 @@ static void on_declare(struct session *s, const struct wire_declare *d)
 	if (!rc) {
 		rc = session_allocate(s);
 		if (rc)
-			rc = err_wrap(-ENOMEM, "memory of a trainer");
+			rc = err_wrap(rc, "memory of a trainer");
 	}
 	if (rc) {
 		session_condemn(s, code_of(rc), "%s", err_text());
@@ -431,8 +435,6 @@ void handshake_message(struct session *s, const void *data, uint32_t len)
 	if (atomic_load(&s->condemned) || session_state(s) == SESSION_CLOSED)
 		return;
 	s->answered++;
-	if (s->deadline)
-		s->deadline = clock_ns() + control_talk_ns(s->srv);
 	if (wire_decode(data, len, &msg))
 		session_condemn(s, WIRE_E_PROTOCOL, "control message: %s", err_text());
 	else if (!fits(session_state(s), msg.kind))
@@ -440,4 +442,7 @@ void handshake_message(struct session *s, const void *data, uint32_t len)
 				wire_kind_name(msg.kind), session_state_name(session_state(s)));
 	else
 		dispatch(s, &msg);
+	/* From here on: what the server took for its answer is not the trainer's silence. */
+	if (s->deadline)
+		s->deadline = clock_ns() + control_talk_ns(s->srv);
 }

@@ -61,6 +61,9 @@ static inline struct table *srv_table(const struct srv *srv)
 	return atomic_load_explicit(&srv->table, memory_order_acquire);
 }
 
+/* One of its listeners is: memory is registered, and answers to pulls need bounce buffers. */
+bool srv_over_rdma(const struct srv *srv);
+
 void srv_post(struct srv *srv, struct actor *actor, struct item *item);
 
 /* threads */

@@ -29,22 +29,22 @@ static uint64_t times(uint64_t a, uint64_t b)
 uint64_t memory_total(const struct memory_plan *p)
 {
 	return plus(plus(plus(p->weights, p->state), p->blocks),
-		    times(plus(p->slots, p->bookkeeping), p->trainers));
+		    times(plus(plus(p->slots, p->bookkeeping), p->staging), p->trainers));
 }
 
 uint64_t memory_pinned(const struct memory_plan *p)
 {
-	return times(plus(p->weights, p->slots), p->trainers);
+	return times(plus(plus(p->weights, p->slots), p->staging), p->trainers);
 }
 
 void memory_describe(const struct memory_plan *p, char *text, size_t cap)
 {
 	snprintf(text, cap,
-		 "weights %s + optimizer state %s + blocks %s + (slots %s + bookkeeping %s) × %u "
-		 "trainers = %s",
+		 "weights %s + optimizer state %s + blocks %s + (slots %s + bookkeeping %s + "
+		 "staging %s) × %u trainers = %s",
 		 size_text(p->weights).s, size_text(p->state).s, size_text(p->blocks).s,
-		 size_text(p->slots).s, size_text(p->bookkeeping).s, p->trainers,
-		 size_text(memory_total(p)).s);
+		 size_text(p->slots).s, size_text(p->bookkeeping).s,
+		 size_text(p->staging).s, p->trainers, size_text(memory_total(p)).s);
 }
 
 /* The number behind `key` in a /proc file of "Key: value" lines; `none` when it is not there. */
@@ -105,7 +105,7 @@ int memory_check(const struct memory_plan *plan, const struct memory_limits *lim
 			       sum, limits->ram_what, size_text(limits->ram).s);
 	if (memory_pinned(plan) > limits->memlock)
 		return err_set(ENOMEM,
-			       "registering (weights + slots) per trainer pins %s, "
+			       "registering (weights + slots + staging) × trainers pins %s, "
 			       "RLIMIT_MEMLOCK is %s: raise it by `ulimit -l unlimited`, in "
 			       "/etc/security/limits.d, or by LimitMEMLOCK=infinity in a unit",
 			       size_text(memory_pinned(plan)).s, size_text(limits->memlock).s);

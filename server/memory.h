@@ -15,7 +15,8 @@ struct memory_plan {
 	uint64_t state;       /* the optimizers' arrays */
 	uint64_t blocks;      /* what the server keeps about each block */
 	uint64_t slots;       /* of one trainer */
-	uint64_t bookkeeping; /* of one trainer: slot descriptors and counters */
+	uint64_t bookkeeping; /* of one trainer: slot descriptors */
+	uint64_t staging;     /* of one trainer: words and blocks on their way to it */
 	uint32_t trainers;
 };
 

@@ -173,18 +173,27 @@ static void on_imm(struct session *s, const struct tp_event *ev)
 			  session_state_name(state));
 }
 
+/* Ends a session that the control thread may not have got to know yet. */
+static void cut_off(struct session *s, struct tp_conn *conn, const char *why)
+{
+	if (!atomic_exchange(&s->condemned, true))
+		log_warn("%s: ended: %s", tp_conn_peer(conn), why);
+	tp_conn_close(conn);
+}
+
 static void on_message(struct session *s, const struct tp_event *ev)
 {
+	size_t size = sizeof(struct note) + ev->len;
 	struct note *note;
 
 	s->heard++;
-	if (atomic_fetch_add(&s->inbox_bytes, ev->len) > INBOX_MAX_BYTES)
-		note = NULL; /* faster than they can be handled */
-	else
-		note = malloc(sizeof(*note) + ev->len);
+	if (atomic_fetch_add(&s->inbox_bytes, size) > INBOX_MAX_BYTES) {
+		cut_off(s, ev->conn, "its control messages come faster than they can be handled");
+		return;
+	}
+	note = malloc(size);
 	if (!note) {
-		log_warn("%s: no memory for its control messages, it ends", tp_conn_peer(ev->conn));
-		tp_conn_close(ev->conn);
+		cut_off(s, ev->conn, "no memory for its control messages");
 		return;
 	}
 	*note = (struct note){.kind = NOTE_MSG, .session = s, .len = ev->len};

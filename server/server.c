@@ -99,6 +99,14 @@ int srv_create(const struct srv_options *opt, struct srv **out)
 	return 0;
 }
 
+bool srv_over_rdma(const struct srv *srv)
+{
+	for (uint32_t i = 0; i < srv->opt.n_listen; i++)
+		if (strncmp(srv->opt.listen[i], "rdma:", 5) == 0)
+			return true;
+	return false;
+}
+
 const char *srv_uri(const struct srv *srv, uint32_t i)
 {
 	return i < srv->opt.n_listen ? tp_listener_uri(srv->listener[i]) : NULL;

@@ -32,7 +32,8 @@ struct srv_options {
 	uint32_t slots;      /* ring of each (trainer, block): 1..8 */
 	uint32_t talk_ms;    /* how long a trainer may be silent while it connects and leaves */
 	uint64_t max_memory; /* bytes; 0: what is available when the parameters are declared */
-	bool exit_when_done; /* srv_run returns once all trainers have come and gone */
+	bool exit_when_done; /* srv_run returns once as many trainers as N have trained, and none is
+			      * connected */
 };
 
 /* trainers 1, sync, 1 poller, 1 worker, spin 50 µs, blocks of 256 KiB, 2 slots, 10 s of

@@ -307,6 +307,9 @@ static void write_credit(struct credit *c)
 
 	if (write_word(s, layout_credit_off(c->block), c->notify,
 		       imm_block(IMM_APPLIED, c->block, 0, false)) == -EAGAIN) {
+		/* Credits of one push may be written in another order now, so the last block's may
+		 * no longer be the last that the trainer waits for: this one wakes it as well. */
+		c->notify = true;
 		c->parked = true;
 		park(s, &c->item, gen);
 	} else {
@@ -409,8 +412,10 @@ static int write_block(struct session *s, const struct block *b)
 		memcpy(op.local, b->param->weights + b->first, op.len);
 	}
 	rc = tp_post(s->conn, &op, 1);
-	if (rc < 0 && bounce >= 0)
+	if (rc == -EAGAIN && bounce >= 0)
 		atomic_fetch_and(&s->bounce_busy, ~(1u << bounce));
+	else if (rc < 0 && bounce >= 0)
+		session_bounce_done(s, (uint64_t)bounce); /* no completion comes: unpark here */
 	return rc == -EAGAIN ? -EAGAIN : 0;
 }
 

@@ -86,16 +86,19 @@ static int place(struct table *t, struct param *p, uint64_t block_bytes_max, uin
 	return 0;
 }
 
-static void plan(struct table *t, uint64_t weights)
+static void plan(struct table *t, uint64_t weights, bool rdma)
 {
 	const uint64_t per_block = sizeof(struct block) + t->ranks * sizeof(struct slot *);
 	const uint64_t per_lane =
-		t->slots * sizeof(struct slot) + sizeof(struct pull) + sizeof(struct credit) + 8;
+		t->slots * sizeof(struct slot) + sizeof(struct pull) + sizeof(struct credit);
 
 	t->plan.weights = layout_weights_start(t->blocks) + weights;
 	t->plan.blocks = t->params * sizeof(struct param) + t->blocks * per_block;
 	t->plan.slots = t->slots_len;
-	t->plan.bookkeeping = t->blocks * per_lane + SESSION_BOUNCES * t->max_block_bytes;
+	t->plan.bookkeeping = t->blocks * per_lane;
+	t->plan.staging = layout_credit_off(t->blocks);
+	if (rdma)
+		t->plan.staging += SESSION_BOUNCES * t->max_block_bytes;
 	t->plan.trainers = t->ranks;
 }
 
@@ -151,7 +154,7 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 		for (uint32_t i = 0; i < n; i++)
 			t->param[i].place.weights_off += layout_weights_start(t->blocks);
 		t->slots_len = slots;
-		plan(t, weights);
+		plan(t, weights, srv_over_rdma(srv));
 		*out = t;
 		return 0;
 	}

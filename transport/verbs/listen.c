@@ -59,13 +59,16 @@ static void set_port(union address *at, uint16_t port)
 static int bind_all(struct listener *listener)
 {
 	const struct tp_uri *uri = &listener->uri;
-	union address at = {.any.sa_family = AF_UNSPEC};
+	const union address any = {.any.sa_family = AF_UNSPEC};
+	union address at;
 	int rc;
 
 	if (uri->dev[0]) {
-		rc = device_address(uri->dev, uri->gid, &at, &at);
+		rc = device_address(uri->dev, uri->gid, &any, &at);
+		if (rc < 0)
+			return rc;
 		set_port(&at, uri->port);
-		return rc < 0 ? rc : try_bind(listener, &at);
+		return try_bind(listener, &at);
 	}
 	at = (union address){.v6 = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any}};
 	set_port(&at, uri->port);

@@ -174,9 +174,10 @@ static void set_timer(struct sub *sub)
 bool verbs_arm(struct tp_subcq *base)
 {
 	struct sub *sub = sub_of(base);
-	bool something = sub->wc_at < sub->wc_end;
+	bool something;
 
 	pthread_mutex_lock(&sub->lock);
+	something = sub->wc_at < sub->wc_end; /* another thread may have polled: complete_peek_hi */
 	for (struct device *dev = sub->devices; dev && !something; dev = dev->next) {
 		for (struct cq_bank *bank = dev->banks; bank; bank = bank->next) {
 			if (bank->armed)
