@@ -16,13 +16,14 @@ static const struct memory_plan plan = {
     .blocks = 1 * MIB,
     .slots = 128 * MIB,
     .bookkeeping = 2 * MIB,
+    .staging = 3 * MIB,
     .trainers = 4,
 };
 
 START_TEST(sums)
 {
-	ck_assert_uint_eq(memory_total(&plan), (64 + 32 + 1 + (128 + 2) * 4) * MIB);
-	ck_assert_uint_eq(memory_pinned(&plan), (64 + 128) * 4 * MIB);
+	ck_assert_uint_eq(memory_total(&plan), (64 + 32 + 1 + (128 + 2 + 3) * 4) * MIB);
+	ck_assert_uint_eq(memory_pinned(&plan), (64 + 128 + 3) * 4 * MIB);
 }
 END_TEST
 
@@ -44,7 +45,7 @@ END_TEST
 START_TEST(describes_each_term)
 {
 	static const char *const words[] = {"64.0", "32.0",       "1.0",  "128.0",
-					    "2.0",  "4 trainers", "617.0"};
+					    "2.0", "3.0", "4 trainers", "629.0"};
 	char text[256];
 
 	memory_describe(&plan, text, sizeof(text));
@@ -73,13 +74,13 @@ START_TEST(says_the_sum_and_the_limit)
 	struct memory_limits l = {100 * MIB, "--max-memory", UINT64_MAX};
 
 	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
-	EXPECT_TEXT("617.0 MiB", "--max-memory", "100.0 MiB");
+	EXPECT_TEXT("629.0 MiB", "--max-memory", "100.0 MiB");
 	l.ram_what = "MemAvailable";
 	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
-	EXPECT_TEXT("617.0 MiB", "MemAvailable", "100.0 MiB");
+	EXPECT_TEXT("629.0 MiB", "MemAvailable", "100.0 MiB");
 	l = (struct memory_limits){UINT64_MAX, "MemAvailable", 8 * MIB};
 	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
-	EXPECT_TEXT("768.0 MiB", "RLIMIT_MEMLOCK", "8.0 MiB", "ulimit -l");
+	EXPECT_TEXT("780.0 MiB", "RLIMIT_MEMLOCK", "8.0 MiB", "ulimit -l");
 }
 END_TEST
 
