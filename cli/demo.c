@@ -221,18 +221,6 @@ static int finish(const struct demo *demo)
 	return EXIT_OK;
 }
 
-/* The children compute the same bits on every machine only with the matrix kernel pinned; they take
- * that from the environment. */
-static int pin_children(void)
-{
-	const char *core = demo_blas_pin();
-
-	if ((*core && setenv("OPENBLAS_CORETYPE", core, 1)) ||
-	    setenv("OPENBLAS_NUM_THREADS", "1", 1))
-		return err_set(errno, "the environment can't be set: %s", strerror(errno));
-	return 0;
-}
-
 static int demo_main(struct demo *demo, const struct opt_command *cmd)
 {
 	struct digits_config config = demo_config(&demo->run);
@@ -245,7 +233,7 @@ static int demo_main(struct demo *demo, const struct opt_command *cmd)
 	demo->server.mode = demo_modes[demo->run.mode];
 	demo->total = (int)digits_steps(&config);
 	demo->tty = isatty(STDERR_FILENO);
-	if (pin_children() < 0 || run(demo, &job) < 0) {
+	if (demo_pin_children() < 0 || run(demo, &job) < 0) {
 		if (demo->line_open)
 			fputc('\n', stderr);
 		return job_abandon(job);

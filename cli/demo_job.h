@@ -28,7 +28,7 @@ struct digits_config demo_config(const struct demo_run *run);
 /* clang-format off */
 #define DEMO_RUN_LINES(run) \
 	{"trainers", OPT_NUMBER, &(run).trainers, "N", \
-	 "processes that share each batch equally", .min = 1, .max = 96}, \
+	 "processes that share each batch equally", .min = 1, .max = 48}, \
 	{"mode", OPT_CHOICE, &(run).mode, "sync|async", \
 	 "mean of all trainers each step, or each gradient at once", .choices = demo_modes}, \
 	{"seed", OPT_NUMBER, &(run).seed, "N", "of the split, the batches and the weights", \

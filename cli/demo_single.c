@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "demo/pin.h"
 #include "demo/single.h"
 
 #include <inttypes.h>
@@ -28,7 +29,9 @@ int cmd_demo_single(int argc, char **argv)
 	if (rc != OPT_RUN)
 		return rc;
 	struct digits_config config = demo_config(&run);
-	rc = single_train(&config, &result);
+	rc = demo_check_pin();
+	if (rc == 0)
+		rc = single_train(&config, &result);
 	if (rc == 0) {
 		snprintf(checksum, sizeof(checksum), "%016" PRIx64, result.checksum);
 		rc = json_line(json_pack("{s:b, s:i, s:f, s:f, s:i, s:s}", "result", 1, "steps",

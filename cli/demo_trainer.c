@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "demo/mlp.h"
+#include "demo/pin.h"
 #include "gradslot/gradslot.h"
 
 #include <errno.h>
@@ -127,7 +128,7 @@ static int report(struct work *w, unsigned step)
 }
 
 /* Async: a trainer that went on with weights which lack its own last gradients would add to the
- * staleness that the others cause, and momentum turns that into divergence. */
+ * staleness that the others cause. */
 static int own_applied(struct work *w)
 {
 	int rc = 0;
@@ -225,7 +226,7 @@ int cmd_demo_trainer(int argc, char **argv)
 	struct work work = {0};
 	const struct opt opts[] = {
 	    {"uri", OPT_TEXT, &uri, "URI", .help = "the server's"},
-	    {"rank", OPT_NUMBER, &rank, "N", "of this trainer", .min = 0, .max = 95},
+	    {"rank", OPT_NUMBER, &rank, "N", "of this trainer", .min = 0, .max = 47},
 	    {"spin", OPT_NUMBER, &spin_us, "US|forever", "polls before it sleeps", .min = 0,
 	     .max = 1000000000, .word = "forever", .word_value = GS_SPIN_FOREVER},
 	    DEMO_RUN_LINES(run),
@@ -240,7 +241,9 @@ int cmd_demo_trainer(int argc, char **argv)
 	work.config = demo_config(&run);
 	work.async = run.mode == 1;
 	work.rank = (unsigned)rank;
-	rc = prepare(&work);
+	rc = demo_check_pin();
+	if (rc == 0)
+		rc = prepare(&work);
 	if (rc == 0)
 		rc = join(&work, uri, spin_us);
 	if (rc == 0)

@@ -203,6 +203,10 @@ static int aftermath(struct job *job)
 		if (children_wait(job->set, (int)((deadline - now) / NS_PER_MS) + 1, &ev) < 0)
 			break;
 	}
+	if (ev.kind == CHILD_SIGNAL) {
+		job->signal = ev.signal;
+		return err_set(EINTR, "ended by signal %d", ev.signal);
+	}
 	n = add_failure(job->server, text, n, sizeof(text));
 	for (unsigned i = 0; i < job->n; i++)
 		n = add_failure(job->list[i], text, n, sizeof(text));

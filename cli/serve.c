@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "cli/srvopt.h"
+#include "kernels/kern.h"
 #include "server/server.h"
 
 #include <signal.h>
@@ -113,6 +114,10 @@ int cmd_serve(int argc, char **argv)
 	if (rc != OPT_RUN)
 		return rc;
 	log_set_level((enum log_level)level);
+	if (kern_isa_use(NULL) < 0) {
+		log_error("%s", err_text());
+		return EXIT_FAILED;
+	}
 	struct srv_options o = srv_options_default();
 	o.n_listen = listen.n ? listen.n : 1;
 	o.listen[0] = "shm:gradslot";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs the program again with OPENBLAS_CORETYPE set.
+ * Pinning OpenBLAS's kernel by its environment, and checking that it took.
  */
 #include "demo/pin.h"
 
@@ -23,21 +23,37 @@ const char *demo_blas_pin(void)
 #endif
 }
 
+int demo_pin_children(void)
+{
+	const char *pin = demo_blas_pin();
+
+	if ((pin[0] && setenv("OPENBLAS_CORETYPE", pin, 1)) ||
+	    setenv("OPENBLAS_NUM_THREADS", "1", 1))
+		return err_set(errno, "the environment can't be set: %s", strerror(errno));
+	return 0;
+}
+
+int demo_check_pin(void)
+{
+	const char *pin = demo_blas_pin();
+
+	if (!pin[0] || !strcasecmp(kern_gemm_core(), pin))
+		return 0;
+	return err_set(ENOTSUP,
+		       "OpenBLAS runs its kernel %s, not %s: set OPENBLAS_CORETYPE=%s, and use an "
+		       "OpenBLAS that was built for several CPUs (DYNAMIC_ARCH)",
+		       kern_gemm_core(), pin, pin);
+}
+
 int demo_pin_blas(char **argv)
 {
 	const char *pin = demo_blas_pin(), *now = getenv("OPENBLAS_CORETYPE");
 
-	if (!pin[0])
-		return 0;
-	if (now && !strcmp(now, pin)) {
-		/* Also what ends the circle if setting the variable should not help. */
-		if (strcasecmp(kern_gemm_core(), pin))
-			return err_set(ENOTSUP, "OpenBLAS runs its kernel %s, not %s as asked for",
-				       kern_gemm_core(), pin);
-		return 0;
-	}
-	if (setenv("OPENBLAS_CORETYPE", pin, 1) || setenv("OPENBLAS_NUM_THREADS", "1", 1))
-		return err_set(errno, "OPENBLAS_CORETYPE can't be set: %s", strerror(errno));
+	/* The check is also what ends the circle if setting the variable should not help. */
+	if (!pin[0] || (now && !strcmp(now, pin)))
+		return demo_check_pin();
+	if (demo_pin_children() < 0)
+		return -ENOMEM;
 	execv("/proc/self/exe", argv);
 	return err_set(errno, "can't run this program again with OPENBLAS_CORETYPE=%s: %s", pin,
 		       strerror(errno));

@@ -10,11 +10,16 @@
  */
 const char *demo_blas_pin(void);
 
-/* OpenBLAS reads its environment when it is loaded, before main: unless this process was started
- * with the pinned kernel, sets OPENBLAS_CORETYPE (and OPENBLAS_NUM_THREADS=1: idle threads would be
- * started otherwise) and runs the program again, with the same arguments and process id. Call it
- * first in main, before anything that can't be done twice. Returns 0 when pinned. Errors: execv's,
- * -ENOTSUP (OpenBLAS runs another kernel although it was asked for this one). */
+/* OpenBLAS reads its environment when it is loaded, before main. This sets it for the processes that
+ * are started from here on: the pinned kernel, and one thread. Errors: setenv's. */
+int demo_pin_children(void);
+
+/* Whether this process runs the pinned kernel. -ENOTSUP if not. */
+int demo_check_pin(void);
+
+/* Both, for a program that computes in its own process: runs it again, with the same arguments and
+ * process id, unless it was started with the pinned kernel. Call it first in main, before anything
+ * that can't be done twice. Errors: execv's, demo_check_pin's. */
 int demo_pin_blas(char **argv);
 
 #endif

@@ -64,9 +64,9 @@ static void fill_hello(struct wire_msg *msg, const struct gs_options *opt)
 /* ---- connecting ------------------------------------------------------------------------------ */
 
 /* Nobody listens yet: that heals when the server is started. */
-static bool worth_a_retry(const char *uri, int rc)
+static bool worth_a_retry(int rc)
 {
-	return rc == -ECONNREFUSED || (rc == -ENOENT && strncmp(uri, "shm:", 4) == 0);
+	return rc == -ECONNREFUSED;
 }
 
 /* Half to all of it, so that trainers that were started together don't knock together. */
@@ -87,7 +87,7 @@ static int connect_until(gs_trainer *t, uint64_t deadline)
 		struct tp_options opt = {.timeout_ms = left ? (uint32_t)left : 1};
 		int rc = tp_connect(t->uri, &opt, t->cq, t, &t->conn);
 
-		if (rc == 0 || !worth_a_retry(t->uri, rc))
+		if (rc == 0 || !worth_a_retry(rc))
 			return rc;
 		uint64_t pause = jittered_ns(backoff_ms);
 		if (clock_ns() + pause >= deadline)

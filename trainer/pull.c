@@ -103,10 +103,11 @@ static const float *mapped(const gs_param *p)
 	return (const float *)(const void *)(p->t->weights_map + p->weights_off);
 }
 
-/* In sync mode nobody writes while a trainer may read: any copy will do. */
+/* In sync mode nobody writes between a release and this trainer's first push of the next step: any
+ * copy will do then. */
 static void mapped_relaxed(gs_param *p, float *dst)
 {
-	if (p->t->welcome.mode == WIRE_SYNC)
+	if (p->t->welcome.mode == WIRE_SYNC && p->push_step < p->t->step)
 		memcpy(dst, mapped(p), 4 * p->elems);
 	else
 		copy_live_floats(dst, mapped(p), p->elems);
@@ -142,9 +143,10 @@ static int mapped_ask(gs_param *p, uint32_t i, float *dst)
 	rc = pull_queue_ask(p, i, i + 1);
 	if (rc == 0)
 		rc = pull_wait(t, &pull);
-	/* Short and rare enough to copy with the lock held. */
+	trainer_exit(t);
 	if (rc == 0)
 		memcpy(dst + at, param_landing(p) + at, 4 * block_elems(p, i));
+	pthread_mutex_lock(&t->lock);
 	pull_end(t, &pull);
 	return rc;
 }

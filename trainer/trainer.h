@@ -123,8 +123,8 @@ struct gs_trainer {
 
 /* ---- progress.c ------------------------------------------------------------------------------ */
 
-/* Takes the lock, handles what has come, and lets go of the lock again when it fails: because of
- * t->err, or (unless `any_phase`) because training has not begun or is over. */
+/* Takes the lock and handles what has come. Lets go of the lock again when it fails: because of
+ * t->err; or, the second, because training has not begun or is over. */
 int trainer_enter(gs_trainer *t);
 int trainer_enter_working(gs_trainer *t);
 void trainer_exit(gs_trainer *t);

@@ -123,6 +123,11 @@ struct wire_msg raw_expect(struct raw *r, enum wire_kind kind)
 	return msg;
 }
 
+void raw_wait_end(struct raw *r)
+{
+	wait_for(r, is_closed, 0, 0, "The end");
+}
+
 void raw_expect_error(struct raw *r, enum wire_error_code code, const char *const *words)
 {
 	struct wire_msg msg = raw_expect(r, WIRE_ERROR);
@@ -130,7 +135,7 @@ void raw_expect_error(struct raw *r, enum wire_error_code code, const char *cons
 	must(msg.error.code == code, "error %d instead of %d: %s", (int)msg.error.code, (int)code,
 	     msg.error.text);
 	has_words(msg.error.text, words);
-	wait_for(r, is_closed, 0, 0, "The end");
+	raw_wait_end(r);
 	raw_free(r);
 }
 
