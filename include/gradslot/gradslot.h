@@ -24,10 +24,15 @@
  * Errors. Functions return 0 or a negative errno value; gs_last_error() then has a text that says
  * what was wrong and what to do. Outputs are untouched on failure. Any function after gs_connect
  * may also give:
- *   -ENOTCONN / -ECONNRESET  the server is gone (noticed at once when it dies; a wait never hangs)
+ *   -ECONNRESET              the server is gone: noticed at once when its process ends, and over a
+ *                            network, while something is under way, when it stops answering. (A
+ *                            wait with nothing under way does not notice a machine that vanished)
+ *   -ENOTCONN                the connection is closed, or gs_leave was called
  *   -ESHUTDOWN               the server said that it stops
  *   -EPROTO                  the server broke the protocol
- * After one of these every later call on the trainer gives the same, except gs_close.
+ *   -EINVAL                  an argument is NULL or not this trainer's, or gs_start was not called
+ * After one of the first four every later call on the trainer gives the same, except gs_close. So
+ * it does after a failure inside gs_start or gs_leave.
  *
  * Threads. Any number of threads may use one trainer. gs_connect … gs_start and gs_leave/gs_close
  * are called by one thread while no other uses it. A call that waits (gs_pull, gs_step_wait,
@@ -87,7 +92,8 @@ struct gs_options {
  * Errors: -EINVAL (options, URI), -ENOENT (name does not resolve), -EHOSTUNREACH, -ECONNREFUSED,
  * -ETIMEDOUT, -ENODEV (no RDMA device), -EPROTONOSUPPORT (other version), -EEXIST (the rank is held
  * by a live trainer), -ERANGE (rank ≥ number of trainers), -EUSERS (as many trainers as the server
- * was started for are connected), -ENOMEM, -EACCES. */
+ * was started for are connected), -EPROTO (something else answers there), -ENOMEM, -EMFILE,
+ * -EACCES. */
 GS_API int gs_connect(const struct gs_options *opt, gs_trainer **out);
 
 /* ---- declaring ------------------------------------------------------------------------------- */
@@ -140,7 +146,8 @@ static inline void gs_setting(struct gs_param_desc *d, const char *name, double 
 
 /* Declares a parameter; before gs_start. All trainers declare the same ones in the same order. The
  * description is copied (not init_data). *out lives as long as the trainer.
- * Errors: -EINVAL (the text names the field), -EEXIST (name declared already), -EBUSY (started). */
+ * Errors: -EINVAL (the text names the field), -EEXIST (name declared already), -EBUSY (started),
+ * -ENOMEM. */
 GS_API int gs_declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param **out);
 
 /* Sends the declarations, gets memory, gives the initial weights if asked, and waits until training
@@ -170,7 +177,7 @@ GS_API uint64_t gs_param_elems(const gs_param *p);
 /* The buffer that the next push of `p` leaves from: gs_param_elems floats, 64-byte aligned, content
  * undefined. Over shm it is the slot itself, over RDMA registered memory: computing straight into
  * it saves a copy. It is the caller's until it is given to gs_push. Blocks while all slots are in
- * use. Errors: -EALREADY (sync: pushed in this step already). */
+ * use. Errors: -EALREADY (sync: pushed in this step already, or its barrier was posted). */
 GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, float **out);
 
 /* Sends the gradient of `p`. `grad`: gs_param_elems floats, either what gs_grad_buffer gave (no
@@ -178,7 +185,7 @@ GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, float **out);
  * when it is applied. Blocks while all slots are in use (each slot comes back when the server has
  * applied it). Sync: at most once a step for each parameter; not pushing one is allowed, it then
  * takes the mean of those who did.
- * Errors: -EALREADY (sync: pushed in this step already), -EINVAL (not started). */
+ * Errors: -EALREADY (sync: pushed in this step already, or its barrier was posted). */
 GS_API int gs_push(gs_trainer *t, gs_param *p, const float *grad);
 
 /* Waits until every gradient that this trainer pushed to `p` is in the weights. In sync mode this is

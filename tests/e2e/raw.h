@@ -48,9 +48,9 @@ void raw_close(struct raw *r);
 
 void raw_send(struct raw *r, const struct wire_msg *msg);
 void raw_send_bytes(struct raw *r, const void *bytes, size_t len);
-/* Waits for the next message, which must be of that kind. */
 /* Waits until the server has hung up. */
 void raw_wait_end(struct raw *r);
+/* Waits for the next message, which must be of that kind. */
 struct wire_msg raw_expect(struct raw *r, enum wire_kind kind);
 /* The server ends it: an error with this code and all the words, then the connection's end. */
 void raw_expect_error(struct raw *r, enum wire_error_code code, const char *const *words);
