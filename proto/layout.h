@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where things lie in the three regions that a trainer and the server share. All words are
- * little-endian; both ends refuse a peer of the other order in the hello.
+ * little-endian, as are the machines that this is built for (checked below).
  *
  *  weights  (server's memory; every trainer reads, none writes)
  *      u64 version word of each block: 2 × updates, + 1 while an update is under way
@@ -17,6 +17,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are shared as they are");
 
 #define LAYOUT_PAGE  4096u
 #define LAYOUT_ALIGN 64u /* of each parameter and of each slot */

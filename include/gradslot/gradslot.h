@@ -199,9 +199,9 @@ GS_API int gs_wait_applied(gs_trainer *t, gs_param *p);
 GS_API int gs_step_post(gs_trainer *t);
 /* Waits until the server released the step: every live trainer passed and every update is made.
  * The weights of a parameter then stay as they are until this trainer pushes it or posts the next
- * barrier. */
+ * barrier. Errors: -EPERM (async mode), -EDEADLK (no barrier was posted). */
 GS_API int gs_step_wait(gs_trainer *t);
-/* Both. */
+/* Both. Errors: gs_step_post's. */
 GS_API int gs_step_end(gs_trainer *t);
 
 /* ---- pulling --------------------------------------------------------------------------------- */
@@ -215,23 +215,27 @@ enum gs_consistency {
 	GS_ORDERED,    /* through the parameter's queue: sees all that this trainer pushed before */
 };
 
-/* Reads the weights of `p` into dst (gs_param_elems floats). Blocks until they are there. */
+/* Reads the weights of `p` into dst (gs_param_elems floats). Blocks until they are there. Errors:
+ * -EINVAL (`how`). */
 GS_API int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, float *dst);
 
-/* Reads several parameters at once, with the reads of all of them under way together. */
+/* Reads several parameters at once, with the reads of all of them under way together. Errors:
+ * -EINVAL (`how`, or a parameter is in the list twice). */
 GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, float *const *dst, uint32_t n,
 			enum gs_consistency how);
 
 /* The live weights in place, read-only (over shm only; else -EOPNOTSUPP). Valid until gs_close. */
 GS_API int gs_weights_view(gs_trainer *t, gs_param *p, const float **out);
 
-/* How many updates the block that holds element `elem` has seen. */
+/* How many updates the block that holds element `elem` has seen. Errors: -EINVAL (`elem`). */
 GS_API int gs_block_version(gs_trainer *t, gs_param *p, uint64_t elem, uint64_t *out);
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* Says bye and waits until the server has let go (up to timeout_ms): what was pushed is applied
- * first; in sync mode the others go on with one trainer less. Only gs_close may follow. */
+/* Says bye and waits until the server has let go. Async: what was pushed is applied first. Sync: a
+ * posted barrier is waited for first; what was pushed with no barrier behind it counts when the
+ * others end the step, and they go on with one trainer less. Each of its waits takes up to
+ * timeout_ms. Only gs_close may follow. Errors: -ETIMEDOUT (the text says for what). */
 GS_API int gs_leave(gs_trainer *t);
 /* Frees everything; without gs_leave before, the server sees a trainer die. NULL is allowed. */
 GS_API void gs_close(gs_trainer *t);

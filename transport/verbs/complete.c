@@ -7,7 +7,7 @@
  *     out events. What is not tied to a completion (ROOM, the rest of a dead connection) waits on
  *     the ready list.
  *  2. A completion is of a connection only if the QP number and the serial in its id fit; what
- * comes after a QP was destroyed is ignored, but an SRQ's receive is posted again.
+ *     comes after a QP was destroyed is ignored.
  *  3. After TP_EV_CLOSED was handed out the connection is not touched.
  */
 #include "base/clock.h"

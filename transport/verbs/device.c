@@ -331,7 +331,7 @@ static void gid_address(const struct ibv_gid_entry *gid, union address *out)
 		out->v6.sin6_scope_id = gid->ndev_ifindex;
 }
 
-/* How many leading bits two addresses share; link-local ones last. */
+/* How many leading bytes two addresses share, in bits; -1 of different kinds. */
 static int nearness(const union address *a, const union address *like)
 {
 	const uint8_t *x = (const uint8_t *)&a->v6.sin6_addr;
