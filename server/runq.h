@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The run queue: actors that are owed a run, for any worker to take. A bounded lock-free ring
- * (Concurrency Kit); an actor is in it at most once, so a ring of as many places as there are
- * actors never fills.
+ * of any number of producers and consumers; an actor is in it at most once, so a ring of as many
+ * places as there are actors never fills.
  */
 #ifndef GS_SERVER_RUNQ_H
 #define GS_SERVER_RUNQ_H
