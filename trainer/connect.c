@@ -80,6 +80,8 @@ static uint64_t jittered_ns(uint64_t ms)
 static int connect_until(gs_trainer *t, uint64_t deadline)
 {
 	uint64_t backoff_ms = BACKOFF_FIRST_MS;
+	char refusal[256] = "";
+	int refused = 0;
 
 	for (;;) {
 		uint64_t now = clock_ns();
