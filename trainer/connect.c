@@ -89,8 +89,15 @@ static int connect_until(gs_trainer *t, uint64_t deadline)
 		struct tp_options opt = {.timeout_ms = left ? (uint32_t)left : 1};
 		int rc = tp_connect(t->uri, &opt, t->cq, t, &t->conn);
 
+		/* The last try has little time left: that it ran out says less than why there was
+		 * another one. */
+		if (rc == -ETIMEDOUT && refused)
+			return err_set(refused, "no server at %s within %u ms: %s", t->uri,
+				       t->timeout_ms, refusal);
 		if (rc == 0 || !worth_a_retry(rc))
 			return rc;
+		refused = -rc;
+		snprintf(refusal, sizeof(refusal), "%s", err_text());
 		uint64_t pause = jittered_ns(backoff_ms);
 		if (clock_ns() + pause >= deadline)
 			return err_wrap(rc, "no server at %s within %u ms", t->uri, t->timeout_ms);
