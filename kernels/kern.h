@@ -20,8 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- optimizers -------------------------------------------------------------------------------
- */
+/* ---- optimizers ------------------------------------------------------------------------- */
 
 enum kern_rule { KERN_SGD, KERN_MOMENTUM, KERN_NESTEROV };
 
@@ -60,8 +59,7 @@ void kern_apply(const struct kern_opt *opt, float *w, float *const *state,
 /* The mean alone, by the same arithmetic. n >= 1. */
 void kern_mean(float *out, const float *const *grads, unsigned n, size_t len);
 
-/* ---- instruction sets -------------------------------------------------------------------------
- */
+/* ---- instruction sets ------------------------------------------------------------------- */
 
 /* Which loops run: "baseline", "avx2" or "avx512"; NULL takes the environment's GRADSLOT_ISA, or
  * the widest that this CPU has when that is unset or empty. A program calls it once with NULL at
@@ -74,8 +72,7 @@ const char *kern_isa(void);
 /* The i-th set's name, supported here or not; NULL past the last. */
 const char *kern_isa_at(unsigned i);
 
-/* ---- initial values ---------------------------------------------------------------------------
- */
+/* ---- initial values --------------------------------------------------------------------- */
 
 enum kern_init {
 	KERN_INIT_ZERO,
@@ -89,14 +86,18 @@ enum kern_init {
 void kern_init_fill(enum kern_init kind, uint64_t seed, double a, double b, uint64_t first,
 		    float *out, size_t len);
 
-/* ---- matrix products and checksums ------------------------------------------------------------
- */
+/* ---- matrix products and checksums ------------------------------------------------------ */
 
 /* Row-major, dense: C (m by n) = alpha * op(A) (m by k) * op(B) (k by n) + beta * C, where op
  * transposes when `ta` (`tb`) is set. By OpenBLAS, on the calling thread alone. Its rounding
  * depends on which of OpenBLAS's kernels runs: see kern_gemm_core. */
 void kern_gemm(bool ta, bool tb, int m, int n, int k, float alpha, const float *a, const float *b,
 	       float beta, float *c);
+/* y += alpha * x, by OpenBLAS. What sgd with one gradient amounts to, and what the update loops are
+ * measured against. They don't use it: it rounds once where they round twice (fused multiply-add),
+ * and not in every CPU's kernel, so one trainer's result would differ from several trainers' and
+ * from another machine's. n fits an int. */
+void kern_saxpy(size_t n, float alpha, const float *x, float *y);
 /* The name of the OpenBLAS kernel in use. OPENBLAS_CORETYPE, read when the library is loaded, picks
  * another one. */
 const char *kern_gemm_core(void);

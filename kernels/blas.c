@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products, by OpenBLAS: the only file that knows of it.
+ * Matrix products, and saxpy, by OpenBLAS: the only file that knows of it.
  */
 #include "kernels/kern.h"
 
@@ -27,6 +27,12 @@ void kern_gemm(bool ta, bool tb, int m, int n, int k, float alpha, const float *
 	/* BLAS wants leading dimensions of at least 1, also of matrices with no elements. */
 	cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
 		    m, n, k, alpha, a, lda > 0 ? lda : 1, b, ldb > 0 ? ldb : 1, beta, c, n);
+}
+
+void kern_saxpy(size_t n, float alpha, const float *x, float *y)
+{
+	pthread_once(&once, single_thread);
+	cblas_saxpy((blasint)n, alpha, x, 1, y, 1);
 }
 
 const char *kern_gemm_core(void)
