@@ -352,7 +352,6 @@ int main(int argc, char **argv)
 			fprintf(stderr, "perf_kernels: %s\n", err_text());
 		return rc < 0 ? 2 : 0;
 	}
-	openblas_set_num_threads(1);
 	n = list_subjects(subjects);
 	if (make_arrays(&o, &a)) {
 		fprintf(stderr, "perf_kernels: %s\n", err_text());
