@@ -146,7 +146,9 @@ static int rejected(const struct attempt *at, const struct rdma_cm_event *event)
 			       "connecting to %s: refused: nobody listens there", at->to);
 	return err_set(ECONNREFUSED, "connecting to %s: rejected (reason %d%s)", at->to,
 		       event->status,
-		       event->status == REJ_CONSUMER ? ", by a program that is not gradslot" : "");
+		       event->status == REJ_CONSUMER
+			   ? ": on this address nobody listens, or a program that is not gradslot"
+			   : "");
 }
 
 static int take_answer(const struct attempt *at, const struct rdma_cm_event *event,
@@ -218,12 +220,33 @@ static int exchange(struct attempt *at, const struct hello *offer, struct hello 
 /* ---- one address ------------------------------------------------------------------------------
  */
 
+/* gid= is a check: rdma_cm takes the GID that is the source address. */
+static int check_gid(const struct attempt *at)
+{
+	const struct conn *conn = at->conn;
+	const union ibv_gid *used = &conn->id->route.addr.addr.ibaddr.sgid;
+	struct ibv_gid_entry asked;
+
+	if (at->uri->gid < 0 || conn->dev->iwarp)
+		return 0;
+	if (ibv_query_gid_ex(conn->dev->ctx, conn->id->port_num, (uint32_t)at->uri->gid, &asked,
+			     0) == 0 &&
+	    !memcmp(&asked.gid, used, sizeof(*used)))
+		return 0;
+	return err_set(EINVAL,
+		       "gid=%d: %s has no such GID, or the address that leads to %s is not its: "
+		       "give dev= too (`gradslot doctor` shows the table)",
+		       at->uri->gid, ibv_get_device_name(conn->dev->ctx->device), at->to);
+}
+
 static int make_queues(struct attempt *at, struct hello *offer)
 {
 	struct conn *conn = at->conn;
 	struct qp_sizes sizes;
 	int rc = device_get(conn->sub, conn->id, &conn->dev);
 
+	if (rc == 0)
+		rc = check_gid(at);
 	if (rc == 0)
 		rc = qp_sizes(conn->dev, at->opt->depth, &sizes);
 	if (rc == 0)

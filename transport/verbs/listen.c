@@ -21,7 +21,8 @@ struct listener {
 	struct tp_uri uri;
 	struct tp_options opt;
 	struct rdma_event_channel *channel;
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *ids[2]; /* `*` has one for each address family */
+	int n_ids;
 	struct quota *quota;
 };
 
@@ -38,13 +39,33 @@ static int bind_failed(const struct tp_uri *uri, const char *at)
 	return err_set(errno, "listening on %s: %s", at, strerror(errno));
 }
 
-static int try_bind(struct listener *listener, union address *at)
+/* One more id on the listener's channel, bound to `at`. */
+static int bind_id(struct listener *listener, union address *at, bool family_only)
 {
+	struct rdma_cm_id *id;
 	char text[96];
+	int on = 1;
 
-	if (rdma_bind_addr(listener->id, &at->any) == 0)
-		return 0;
-	return bind_failed(&listener->uri, address_text(at, text, sizeof(text)));
+	if (rdma_create_id(listener->channel, &id, listener, RDMA_PS_TCP) != 0)
+		return err_set(errno, "rdma_create_id: %s", strerror(errno));
+	int rc = cm_set_tos(id, &listener->uri);
+
+	if (rc == 0 && family_only &&
+	    rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)) != 0)
+		rc = err_set(errno, "one address family alone: %s", strerror(errno));
+	if (rc == 0 && rdma_bind_addr(id, &at->any) != 0)
+		rc = bind_failed(&listener->uri, address_text(at, text, sizeof(text)));
+	if (rc < 0)
+		rdma_destroy_id(id);
+	else
+		listener->ids[listener->n_ids++] = id;
+	return rc;
+}
+
+static void drop_ids(struct listener *listener)
+{
+	while (listener->n_ids)
+		rdma_destroy_id(listener->ids[--listener->n_ids]);
 }
 
 static void set_port(union address *at, uint16_t port)
@@ -55,30 +76,45 @@ static void set_port(union address *at, uint16_t port)
 		at->v6.sin6_port = htons(port);
 }
 
+/* Every address of both families, at one port: some devices' IPv6 wildcards leave out IPv4. */
+static int bind_both(struct listener *listener)
+{
+	union address v4 = {.v4 = {.sin_family = AF_INET, .sin_addr.s_addr = INADDR_ANY}};
+	union address v6 = {.v6 = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any}};
+
+	set_port(&v4, listener->uri.port);
+	int rc = bind_id(listener, &v4, true);
+
+	if (rc < 0)
+		return rc;
+	set_port(&v6, ntohs(rdma_get_src_port(listener->ids[0])));
+	rc = bind_id(listener, &v6, true);
+	if (rc == -EAFNOSUPPORT) /* no IPv6 in this kernel */
+		return 0;
+	if (rc < 0)
+		drop_ids(listener);
+	return rc;
+}
+
 /* `*`: every address; of one device alone when dev= is given, as rdma_cm binds to addresses. */
 static int bind_all(struct listener *listener)
 {
 	const struct tp_uri *uri = &listener->uri;
-	const union address any = {.any.sa_family = AF_UNSPEC};
-	union address at;
-	int rc;
+	union address at, any_family = {.any.sa_family = AF_UNSPEC};
+	int tries = uri->port ? 1 : 8, rc;
 
 	if (uri->dev[0]) {
-		rc = device_address(uri->dev, uri->gid, &any, &at);
+		rc = device_address(uri->dev, uri->gid, &any_family, &at);
 		if (rc < 0)
 			return rc;
 		set_port(&at, uri->port);
-		return try_bind(listener, &at);
+		return bind_id(listener, &at, false);
 	}
-	at = (union address){.v6 = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any}};
-	set_port(&at, uri->port);
-	rc = try_bind(listener, &at);
-	if (rc != -EAFNOSUPPORT && rc != -EADDRNOTAVAIL)
-		return rc;
-	/* No IPv6 in this kernel. */
-	at = (union address){.v4 = {.sin_family = AF_INET, .sin_addr.s_addr = INADDR_ANY}};
-	set_port(&at, uri->port);
-	return try_bind(listener, &at);
+	/* A port that was free for one family may be in use for the other. */
+	do {
+		rc = bind_both(listener);
+	} while (rc < 0 && --tries > 0);
+	return rc;
 }
 
 static int bind_host(struct listener *listener)
@@ -88,7 +124,7 @@ static int bind_host(struct listener *listener)
 	int rc = resolve_host(listener->uri.host, listener->uri.port, deadline, &hosts);
 
 	for (int i = 0; rc == 0 && i < hosts.n; i++) {
-		rc = try_bind(listener, &hosts.at[i]);
+		rc = bind_id(listener, &hosts.at[i], false);
 		if (rc == 0)
 			return 0;
 		if (i + 1 < hosts.n)
@@ -100,7 +136,7 @@ static int bind_host(struct listener *listener)
 /* With an address bound the device is known, and what was asked of it can be checked now. */
 static int check_device(struct listener *listener)
 {
-	struct rdma_cm_id *id = listener->id;
+	struct rdma_cm_id *id = listener->ids[0];
 	struct hello own;
 
 	if (!id->verbs)
@@ -118,7 +154,7 @@ static int check_device(struct listener *listener)
 
 static void name_listener(struct listener *listener)
 {
-	uint16_t port = ntohs(rdma_get_src_port(listener->id));
+	uint16_t port = ntohs(rdma_get_src_port(listener->ids[0]));
 	const char *host = listener->uri.host;
 	bool v6 = strchr(host, ':') != NULL;
 
@@ -153,17 +189,15 @@ static int open_listener(struct listener *listener)
 
 	if (rc < 0)
 		return rc;
-	if (rdma_create_id(listener->channel, &listener->id, listener, RDMA_PS_TCP) != 0)
-		return err_set(errno, "rdma_create_id: %s", strerror(errno));
-	rc = cm_set_tos(listener->id, &listener->uri);
-	if (rc == 0)
-		rc = strcmp(listener->uri.host, "*") ? bind_host(listener) : bind_all(listener);
+	rc = strcmp(listener->uri.host, "*") ? bind_host(listener) : bind_all(listener);
 	if (rc == 0)
 		rc = check_device(listener);
 	if (rc < 0)
 		return rc;
-	if (rdma_listen(listener->id, backlog < BACKLOG_MIN ? BACKLOG_MIN : backlog) != 0)
-		return bind_failed(&listener->uri, listener->uri.host);
+	for (int i = 0; i < listener->n_ids; i++)
+		if (rdma_listen(listener->ids[i], backlog < BACKLOG_MIN ? BACKLOG_MIN : backlog) !=
+		    0)
+			return bind_failed(&listener->uri, listener->uri.host);
 	name_listener(listener);
 	return 0;
 }
@@ -218,8 +252,7 @@ void verbs_listener_destroy(struct tp_listener *base)
 		if (id)
 			rdma_destroy_id(id);
 	}
-	if (listener->id)
-		rdma_destroy_id(listener->id);
+	drop_ids(listener);
 	if (listener->channel)
 		rdma_destroy_event_channel(listener->channel);
 	quota_put(listener->quota);
