@@ -175,7 +175,7 @@ END_TEST
 START_TEST(silence)
 {
 	static const char *const states[] = {"connected", "declaring", "attaching"};
-	uint32_t ms = scaled(150, 700);
+	uint32_t ms = scaled(150, 3000);
 	gs_trainer *t;
 	gs_param *a;
 	float w[RAW_A_ELEMS];
@@ -213,7 +213,7 @@ START_TEST(silence_behind_a_bye)
 	struct bed bed;
 	struct raw r;
 
-	open_bed(&bed, scaled(150, 700));
+	open_bed(&bed, scaled(150, 3000));
 	raw_join(&r, bed.uri, 0);
 	raw_wait_start(&r);
 	raw_send(&r, &bye);
