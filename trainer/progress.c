@@ -4,8 +4,10 @@
  * that waits.
  *
  * Of the threads that wait, one is the leader: it sleeps in tp_cq_wait, without the lock. The rest
- * sleep on the condition variable. Whoever comes back takes the lock, handles all events there are
- * (they may be for any of the threads), and wakes the rest; each then looks at its own predicate.
+ * sleep on the condition variable, only while there is a leader. When it comes back it wakes them,
+ * then handles all events there are (they may be for any of the threads); each looks at its own
+ * predicate once it gets the lock, and one becomes the next leader. So whoever polls, nobody sleeps
+ * through what was polled.
  */
 #include "trainer/trainer.h"
 
@@ -172,8 +174,6 @@ static bool poll_batch(gs_trainer *t)
 
 	for (int i = 0; i < n; i++)
 		on_event(t, &ev[i]);
-	if (n > 0 && t->followers > 0)
-		pthread_cond_broadcast(&t->changed);
 	return n > 0;
 }
 

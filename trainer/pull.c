@@ -103,11 +103,9 @@ static const float *mapped(const gs_param *p)
 	return (const float *)(const void *)(p->t->weights_map + p->weights_off);
 }
 
-/* In sync mode nobody writes between a release and this trainer's first push of the next step: any
- * copy will do then. */
-static void mapped_relaxed(gs_param *p, float *dst)
+static void mapped_relaxed(gs_param *p, bool still, float *dst)
 {
-	if (p->t->welcome.mode == WIRE_SYNC && p->push_step < p->t->step)
+	if (still)
 		memcpy(dst, mapped(p), 4 * p->elems);
 	else
 		copy_live_floats(dst, mapped(p), p->elems);
@@ -168,7 +166,7 @@ static int pull_mapped(const struct pull *pull, enum gs_consistency how)
 
 	for (uint32_t i = 0; rc == 0 && i < pull->n; i++) {
 		if (how == GS_RELAXED)
-			mapped_relaxed(pull->param[i], pull->dst[i]);
+			mapped_relaxed(pull->param[i], pull->still, pull->dst[i]);
 		else
 			rc = mapped_consistent(pull->param[i], pull->dst[i]);
 	}
@@ -176,6 +174,19 @@ static int pull_mapped(const struct pull *pull, enum gs_consistency how)
 }
 
 /* ---- the API --------------------------------------------------------------------------------- */
+
+/* In sync mode nobody writes a parameter between a release and this trainer's push of it, or its
+ * barrier: then any copy will do. */
+static bool stands_still(const gs_trainer *t, const struct pull *pull)
+{
+	if (t->welcome.mode != WIRE_SYNC || t->posted)
+		return false;
+	for (uint32_t i = 0; i < pull->n; i++) {
+		if (pull->param[i]->push_step == t->step)
+			return false;
+	}
+	return true;
+}
 
 static int check_params(const gs_trainer *t, gs_param *const *p, uint32_t n)
 {
@@ -204,6 +215,8 @@ int gs_pull_many(gs_trainer *t, gs_param *const *p, float *const *dst, uint32_t 
 	if (rc < 0)
 		return rc;
 	rc = check_params(t, p, n);
+	if (rc == 0)
+		pull.still = stands_still(t, &pull);
 	trainer_exit(t);
 	if (rc < 0 || n == 0)
 		return rc;

@@ -196,6 +196,7 @@ struct pull {
 	gs_param *const *param;
 	float *const *dst;
 	uint32_t n;
+	bool still; /* nobody writes these weights meanwhile */
 };
 
 /* Takes the lock, and the parameters' landing areas for this call alone. -EINVAL if one is there

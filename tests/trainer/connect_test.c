@@ -271,7 +271,7 @@ START_TEST(silence)
 
 	fake_start(&r.f, say_nothing);
 	struct gs_options opt = rig_options(&r);
-	opt.timeout_ms = 200;
+	opt.timeout_ms = 1000;
 	ck_fails(gs_connect(&opt, &r.t), ETIMEDOUT, "for the server's welcome");
 	ck_assert_uint_lt(clock_ns() - begin, 3 * NS_PER_S);
 	fake_join(&r.f);

@@ -422,11 +422,11 @@ START_TEST(leaving_a_server_that_does_not_answer)
 
 	fake_start(&r.f, ignore_bye);
 	struct gs_options opt = rig_options(&r);
-	opt.timeout_ms = 300;
+	opt.timeout_ms = 1000;
 	ck_ok(gs_connect(&opt, &r.t));
 	rig_declare(&r, NULL);
 	ck_ok(gs_start(r.t));
-	ck_fails(gs_leave(r.t), ETIMEDOUT, "300 ms for the server to let go");
+	ck_fails(gs_leave(r.t), ETIMEDOUT, "1000 ms for the server to let go");
 	rig_down(&r);
 }
 END_TEST

@@ -461,7 +461,7 @@ START_TEST(silence_at_a_stage)
 
 	fake_start(&r.f, silent_after);
 	struct gs_options opt = rig_options(&r);
-	opt.timeout_ms = 400;
+	opt.timeout_ms = 1000;
 	opt.start_timeout_ms = 100;
 	ck_fails(get_through(&r, &opt), ETIMEDOUT, for_what[_i]);
 	ck_assert_uint_lt(clock_ns() - begin, 5 * NS_PER_S);
