@@ -199,6 +199,7 @@ START_TEST(silence)
 			raw_take_grant(&r);
 		}
 		RAW_ENDS(&r, WIRE_E_PROTOCOL, "silent", states[stage]);
+		bed_wait_connected(&bed, 1);
 	}
 	ok(gs_pull(t, a, GS_ORDERED, w));
 	leave(t);
