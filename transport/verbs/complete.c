@@ -100,6 +100,15 @@ static bool retire(struct conn *conn, uint32_t pos, struct sendq_wr *out)
 	return true;
 }
 
+/* What a completion says beyond its own end. */
+static void arrived(struct conn *conn, const struct sendq_wr *wr)
+{
+	if (wr->kind == SENDQ_PROBE && conn->state == CONN_OPEN)
+		sub_deadline(conn, 0); /* the peer's side listens: no need to knock again */
+	if (conn->dev->iwarp ? wr->kind == SENDQ_PROBE && wr->arg : wr->kind == SENDQ_BYE)
+		teardown_bye_sent(conn);
+}
+
 static int on_send(struct conn *conn, const struct ibv_wc *wc, struct tp_event *ev)
 {
 	struct sendq_wr wr;
@@ -119,8 +128,8 @@ static int on_send(struct conn *conn, const struct ibv_wc *wc, struct tp_event *
 		ready_add(conn);
 	if (wc->status != IBV_WC_SUCCESS && !conn_ending(conn))
 		send_failed(conn, wc);
-	if (wr.kind == (conn->dev->iwarp ? SENDQ_PROBE : SENDQ_BYE) && wc->status == IBV_WC_SUCCESS)
-		teardown_bye_sent(conn);
+	if (wc->status == IBV_WC_SUCCESS)
+		arrived(conn, &wr);
 	conn->sq_flushed = conn->sq_flushed || wr.kind == SENDQ_MARKER;
 	if (wr.kind != SENDQ_OP)
 		return 0;

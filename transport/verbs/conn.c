@@ -136,8 +136,14 @@ void conn_unbind(struct conn *conn)
 
 void conn_destroy_qp(struct conn *conn)
 {
-	int rc = conn->qp ? ibv_destroy_qp(conn->qp) : 0;
+	struct siw_guard guard;
 
+	if (!conn->qp)
+		return;
+	siw_enter(conn->dev, &guard);
+	int rc = ibv_destroy_qp(conn->qp);
+
+	siw_leave(conn->dev, &guard);
 	if (rc != 0)
 		log_error("rdma: %s: ibv_destroy_qp: %s", conn->base.peer, strerror(rc));
 	conn->qp = NULL;
@@ -246,8 +252,12 @@ void verbs_conn_destroy(struct tp_conn *base)
 		if (conn->watched)
 			tp_cq_unwatch(base->cq, &conn->cm_watch);
 		if (!conn_ending(conn)) {
+			struct siw_guard guard;
+
 			qp_set_error(conn);
+			siw_enter(conn->dev, &guard);
 			rdma_disconnect(conn->id);
+			siw_leave(conn->dev, &guard);
 		}
 	}
 	conn_free(conn);

@@ -191,6 +191,7 @@ static int exchange(struct attempt *at, const struct hello *offer, struct hello 
 	struct conn *conn = at->conn;
 	uint8_t data[HELLO_BYTES];
 	struct rdma_cm_event *event;
+	struct siw_guard guard;
 	struct rdma_conn_param param = {
 	    .private_data = data,
 	    .private_data_len = sizeof(data),
@@ -202,7 +203,11 @@ static int exchange(struct attempt *at, const struct hello *offer, struct hello 
 	};
 
 	hello_encode(offer, data);
-	if (rdma_connect(conn->id, &param) != 0)
+	siw_enter(conn->dev, &guard);
+	int asked = rdma_connect(conn->id, &param);
+
+	siw_leave(conn->dev, &guard);
+	if (asked != 0)
 		return err_set(named(errno), "connecting to %s: %s", at->to, strerror(errno));
 	conn->connect_pending = true;
 	int rc = cm_wait(conn->channel, at->deadline, &event);
@@ -283,9 +288,12 @@ static int establish(struct attempt *at, const struct hello *answer)
 		return rc;
 	conn->posting = POST_OPEN;
 	conn->cm_established = true;
-	conn_bind(conn, CONN_OPEN, 0);
+	conn->knock_ms = KNOCK_MS;
+	conn_bind(conn, CONN_OPEN, conn->dev->siw ? clock_ns() + KNOCK_MS * NS_PER_MS : 0);
 	pthread_spin_lock(&conn->lock);
 	post_control(conn, SENDQ_CREDIT, WIRE_HI, 0);
+	if (conn->dev->siw)
+		post_knock(conn);
 	pthread_spin_unlock(&conn->lock);
 	sub_kick(conn->sub);
 	return 0;

@@ -25,7 +25,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define GIDS_MAX 64
+#define GIDS_MAX   64
+#define SIW_VENDOR 0x626d74
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -215,6 +216,7 @@ static int device_open(struct sub *sub, const char *name, struct device **out)
 		rc = err_set(EIO, "%s: ibv_query_device failed", name);
 		goto close_ctx;
 	}
+	dev->siw = dev->iwarp && dev->attr.vendor_id == SIW_VENDOR;
 	dev->channel = ibv_create_comp_channel(dev->ctx);
 	if (!dev->channel) {
 		rc = mem_error(errno, "a completion channel", 0);

@@ -329,6 +329,7 @@ static int make_queues(struct listener *listener, struct conn *conn, const struc
 static int answer(struct listener *listener, struct conn *conn, const struct hello *agreed)
 {
 	uint8_t data[HELLO_BYTES];
+	struct siw_guard guard;
 	struct rdma_conn_param param = {
 	    .private_data = data,
 	    .private_data_len = sizeof(data),
@@ -344,7 +345,11 @@ static int answer(struct listener *listener, struct conn *conn, const struct hel
 	hello_encode(agreed, data);
 	conn->posting = POST_NOT_YET;
 	conn_bind(conn, CONN_ACCEPTED, clock_ns() + listener->opt.timeout_ms * NS_PER_MS);
-	if (rdma_accept(conn->id, &param) != 0)
+	siw_enter(conn->dev, &guard);
+	int accepted = rdma_accept(conn->id, &param);
+
+	siw_leave(conn->dev, &guard);
+	if (accepted != 0)
 		conn_fail(conn, UNLOCKED, -ECONNABORTED, "the peer gave up connecting: %s",
 			  strerror(errno));
 	sub_kick(conn->sub);

@@ -28,13 +28,16 @@ static int flush(struct conn *conn)
 {
 	struct chain *chain = &conn->chain;
 	struct ibv_send_wr *bad = NULL;
+	struct siw_guard guard;
 	int n = chain->n, rc;
 
 	if (n == 0)
 		return -1;
 	chain->n = 0;
 	chain->wr[n - 1].next = NULL;
+	siw_enter(conn->dev, &guard);
 	rc = ibv_post_send(conn->qp, chain->wr, &bad);
+	siw_leave(conn->dev, &guard);
 	if (rc == 0)
 		return -1;
 	int posted = bad ? (int)(bad - chain->wr) : 0;
@@ -364,9 +367,9 @@ void post_control(struct conn *conn, enum sendq_kind kind, enum wire_kind wire, 
 
 /* iWARP says of a SEND only that TCP has it. An answer to a READ shows that the peer's side of the
  * connection has taken everything before it, without the peer's program doing anything. */
-static void chain_probe(struct conn *conn)
+static void chain_probe(struct conn *conn, bool goodbye)
 {
-	struct ibv_send_wr *wr = chain_add(conn, SENDQ_PROBE, 0, true, 0);
+	struct ibv_send_wr *wr = chain_add(conn, SENDQ_PROBE, goodbye, true, 0);
 
 	wr->opcode = IBV_WR_RDMA_READ;
 	wr->wr.rdma.remote_addr = conn->peer_probe_addr;
@@ -378,7 +381,15 @@ void post_goodbye(struct conn *conn)
 {
 	chain_header(conn, SENDQ_BYE, 0, true, 0, wire_header(WIRE_BYE, 0, 0));
 	if (conn->dev->iwarp)
-		chain_probe(conn);
+		chain_probe(conn, true);
+	flush(conn);
+}
+
+void post_knock(struct conn *conn)
+{
+	if (conn->posting != POST_OPEN || sendq_reserve_room(&conn->sq) <= SQ_ENDING)
+		return;
+	chain_probe(conn, false);
 	flush(conn);
 }
 

@@ -341,5 +341,9 @@ void qp_set_error(struct conn *conn)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
+	struct siw_guard guard;
+
+	siw_enter(conn->dev, &guard);
 	ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+	siw_leave(conn->dev, &guard);
 }

@@ -26,7 +26,6 @@
 /* libibverbs' siw takes a mapping at offset 0x90000 for none at all, and fails to make what is
  * mapped there. Offsets are given out from 0 on, and the first CQ is there first and stays, so it
  * is made large enough to cover that one. */
-#define SIW_VENDOR   0x626d74
 #define BANK_MIN_SIW (0x91000 / 32)
 
 static void timer_ready(struct tp_watch *watch, uint32_t events)
@@ -130,7 +129,7 @@ int bank_claim(struct device *dev, uint32_t cqes, struct cq_bank **out)
 	while (bank && bank->size - bank->used < cqes)
 		bank = bank->next;
 	if (!bank) {
-		if (dev->attr.vendor_id == SIW_VENDOR)
+		if (dev->siw)
 			size = BANK_MIN_SIW;
 		/* The first is for a few connections, later ones are for more and more. */
 		if (dev->banks)

@@ -170,11 +170,15 @@ void teardown_bye_sent(struct conn *conn)
  * then it can't be disconnected, and the peer would not be told. */
 static void disconnect(struct conn *conn)
 {
+	struct siw_guard guard;
+
 	if (!conn->cm_established || !conn->disconnect_due)
 		return;
 	conn->disconnect_due = false;
+	siw_enter(conn->dev, &guard);
 	/* Fails when the peer has disconnected already; there is nothing left to tell it then. */
 	rdma_disconnect(conn->id);
+	siw_leave(conn->dev, &guard);
 }
 
 void teardown_established(struct conn *conn)
@@ -230,6 +234,17 @@ void teardown_progress(struct conn *conn)
 		drained(conn);
 }
 
+/* The READ behind the first message was not answered: see siw.c. */
+static void knock_again(struct conn *conn)
+{
+	if (conn->knock_ms < 1000)
+		conn->knock_ms *= 2;
+	sub_deadline(conn, from_now(conn->knock_ms));
+	pthread_spin_lock(&conn->lock);
+	post_knock(conn);
+	pthread_spin_unlock(&conn->lock);
+}
+
 static void expired(struct conn *conn)
 {
 	switch (conn->state) {
@@ -237,6 +252,9 @@ static void expired(struct conn *conn)
 		conn_fail(conn, UNLOCKED, -ETIMEDOUT,
 			  "the peer did not confirm the connection in time");
 		teardown_begin(conn);
+		break;
+	case CONN_OPEN:
+		knock_again(conn);
 		break;
 	case CONN_CLOSING:
 	case CONN_PEER_CLOSING:

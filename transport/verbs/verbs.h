@@ -46,6 +46,7 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 /* From the send queue's reserve: two more updates than can be under way at the peer (a completion
@@ -64,6 +65,7 @@
 #define PEER_CLOSE_MS 2000 /* from the peer's goodbye to this side's being sent */
 #define DRAIN_MS      500  /* from ERR to the last flushed completion */
 #define QUIET_MS      10   /* iWARP: no completion for so long ends the drain */
+#define KNOCK_MS      20   /* siw: from one READ that was not answered to the next, at first */
 
 /* ---- devices ----------------------------------------------------------------------------------
  */
@@ -94,6 +96,7 @@ struct device {
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
 	bool iwarp;
+	bool siw; /* software iWARP: see siw.c */
 	struct ibv_comp_channel *channel;
 	struct tp_watch comp_watch, async_watch;
 	struct cq_bank *banks;
@@ -202,6 +205,7 @@ struct conn {
 	uint64_t deadline; /* of this state; 0: none */
 	uint64_t quiet_since;
 	bool bye_seen, bye_sent;
+	unsigned knock_ms; /* siw, connecting side: until a READ was answered */
 	bool close_wanted; /* tp_conn_close came before the peer confirmed */
 	bool sq_flushed, rq_flushed;
 	bool cm_established; /* rdma_cm knows it as established, so it can be disconnected */
@@ -295,6 +299,17 @@ void device_close(struct device *dev);
  * by preference on the subnet of `like`. -EADDRNOTAVAIL. */
 int device_address(const char *name, int gid, const union address *like, union address *out);
 const char *gid_type_text(uint32_t type);
+
+/* ---- siw.c: what software iWARP needs ----------------------------------------------------------
+ */
+
+struct siw_guard {
+	sigset_t before;
+	bool was_pending;
+};
+/* Around a call in which siw may send: keeps its SIGPIPE from the process. errno is kept. */
+void siw_enter(const struct device *dev, struct siw_guard *guard);
+void siw_leave(const struct device *dev, struct siw_guard *guard);
 
 /* ---- describe.c -------------------------------------------------------------------------------
  */
@@ -400,6 +415,8 @@ void post_control(struct conn *conn, enum sendq_kind kind, enum wire_kind wire, 
 /* Posts, or drops, the messages that were sent before the peer had confirmed the connection. */
 void post_waiting(struct conn *conn);
 void post_drop_waiting(struct conn *conn);
+/* READs the peer's probe, when the reserve has room (siw). */
+void post_knock(struct conn *conn);
 /* Says goodbye behind all that was posted. Its end comes from completions. */
 void post_goodbye(struct conn *conn);
 /* Tells the peer of receives, when that is due and the reserve has room. */

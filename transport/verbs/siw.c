@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What siw, the kernel's software iWARP, needs beyond other devices. It stands in for iWARP
+ * hardware in tests and where there is none, and has three traits that a program must live with:
+ *
+ *  - It sends from within the caller's system call, and not with MSG_NOSIGNAL: to a peer that has
+ *    gone that raises SIGPIPE, which ends a process that never heard of sockets. siw_enter and
+ *    siw_leave go around each such call.
+ *  - A listening side takes its socket over just after it answered. Bytes that come in between stay
+ *    unread until more come. So the connecting side, whose first message it may be, repeats a READ
+ *    until one was answered (teardown.c's deadlines drive it).
+ *  - Its library takes a mapping at offset 0x90000 for none (sub.c).
+ */
+#include "transport/verbs/verbs.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+static void only_pipe(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGPIPE);
+}
+
+void siw_enter(const struct device *dev, struct siw_guard *guard)
+{
+	sigset_t pipe, pending;
+
+	if (!dev->siw)
+		return;
+	only_pipe(&pipe);
+	sigpending(&pending);
+	guard->was_pending = sigismember(&pending, SIGPIPE) == 1;
+	pthread_sigmask(SIG_BLOCK, &pipe, &guard->before);
+}
+
+void siw_leave(const struct device *dev, struct siw_guard *guard)
+{
+	static const struct timespec now;
+	int saved = errno;
+	sigset_t pipe;
+
+	if (!dev->siw)
+		return;
+	only_pipe(&pipe);
+	if (!guard->was_pending)
+		while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
+	errno = saved;
+}
