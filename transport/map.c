@@ -5,45 +5,57 @@
 #include "transport/map.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
-static int map_aligned(int fd, size_t size, int prot, void **out)
+static size_t whole_pages(size_t size)
 {
-	/* Address space is reserved with room to spare, and what is not needed is given back. */
-	size_t whole = size + MAP_HUGE_BYTES;
+	return (size + 4095) & ~(size_t)4095;
+}
+
+/* Maps it again, where huge pages fit. Address space is reserved with room to spare, and what is not
+ * needed is given back. NULL if it can't be done. */
+static void *map_aligned(int fd, size_t size, int prot)
+{
+	size_t whole = size + MAP_HUGE_BYTES, end = whole_pages(size);
 	char *base =
 	    mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (base == MAP_FAILED)
-		return -errno;
+		return NULL;
 	size_t head = (size_t)(-(uintptr_t)base & (MAP_HUGE_BYTES - 1));
 	char *at = base + head;
-	if (mmap(at, size, prot, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-		int rc = -errno;
+	bool mapped = mmap(at, size, prot, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
 
-		munmap(base, whole);
-		return rc;
-	}
-	/* Where the machine gives none to shared memory this changes nothing. */
-	madvise(at, size, MADV_HUGEPAGE);
-	size_t page = 4096, end = (size + page - 1) & ~(page - 1);
+	/* The ends only: a MAP_FIXED that failed has unmapped the middle, and by now another thread
+	 * may have got memory there. */
 	if (head)
 		munmap(base, head);
 	if (whole - head > end)
 		munmap(at + end, whole - head - end);
-	*out = at;
-	return 0;
+	return mapped ? at : NULL;
 }
 
 int tp_map(int fd, size_t size, int prot, void **out)
 {
-	if (size >= MAP_HUGE_BYTES && size < SIZE_MAX - 2 * MAP_HUGE_BYTES)
-		return map_aligned(fd, size, prot, out);
-
 	void *at = mmap(NULL, size, prot, MAP_SHARED, fd, 0);
+
 	if (at == MAP_FAILED)
 		return -errno;
+	/* Reserved huge pages are aligned as they come. */
+	if (size >= MAP_HUGE_BYTES && size < SIZE_MAX - 2 * MAP_HUGE_BYTES &&
+	    (uintptr_t)at % MAP_HUGE_BYTES) {
+		void *aligned = map_aligned(fd, size, prot);
+
+		if (aligned) {
+			munmap(at, size);
+			at = aligned;
+		}
+	}
+	/* Where the machine gives none to shared memory this changes nothing. */
+	if (size >= MAP_HUGE_BYTES)
+		madvise(at, size, MADV_HUGEPAGE);
 	*out = at;
 	return 0;
 }

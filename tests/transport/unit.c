@@ -13,6 +13,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,70 @@ START_TEST(arena_read_only)
 }
 END_TEST
 
+/* Arenas come and go while other threads map memory: nobody's may be taken away. */
+static void *arenas_come_and_go(void *arg)
+{
+	unsigned seed = (unsigned)(uintptr_t)arg;
+	struct tp_arena *held[6] = {NULL};
+
+	for (int i = 0; i < 3000; i++) {
+		struct tp_arena **at = &held[rand_r(&seed) % 6];
+		size_t size = (size_t)(rand_r(&seed) % 3 * 2 + 2) << 20;
+		char *base;
+
+		if (*at) {
+			base = tp_arena_base(*at);
+			base[0] = base[tp_arena_size(*at) - 1] = 1;
+			tp_arena_destroy(*at);
+			*at = NULL;
+		}
+		ck_assert_int_eq(tp_arena_create("come-and-go", size, 0, at), 0);
+		base = tp_arena_base(*at);
+		base[0] = 1;
+	}
+	for (int i = 0; i < 6; i++)
+		tp_arena_destroy(held[i]);
+	return NULL;
+}
+
+static void *mappings_come_and_go(void *arg)
+{
+	unsigned seed = (unsigned)(uintptr_t)arg;
+	const size_t size = 4 << 20;
+	char *held[16] = {NULL};
+
+	for (int i = 0; i < 30000; i++) {
+		char **at = &held[rand_r(&seed) % 16];
+
+		if (*at) {
+			(*at)[0] = (*at)[4095] = 1;
+			munmap(*at, size);
+		}
+		*at = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		ck_assert_ptr_ne(*at, MAP_FAILED);
+		(*at)[0] = 1;
+	}
+	for (int i = 0; i < 16; i++)
+		if (held[i])
+			munmap(held[i], size);
+	return NULL;
+}
+
+START_TEST(arena_takes_nobody_elses)
+{
+	void *(*const runs[])(void *) = {arenas_come_and_go, arenas_come_and_go,
+					 arenas_come_and_go, mappings_come_and_go,
+					 mappings_come_and_go};
+	pthread_t thread[5];
+
+	for (uintptr_t i = 0; i < 5; i++)
+		ck_assert_int_eq(pthread_create(&thread[i], NULL, runs[i], (void *)(i + 1)), 0);
+	for (int i = 0; i < 5; i++)
+		pthread_join(thread[i], NULL);
+}
+END_TEST
+
 START_TEST(arena_errors)
 {
 	struct tp_arena *a = NULL;
@@ -409,6 +474,7 @@ static Suite *unit(void)
 	tcase_add_test(t, arena_sealed);
 	tcase_add_test(t, arena_read_only);
 	tcase_add_test(t, arena_errors);
+	tcase_add_test(t, arena_takes_nobody_elses);
 	suite_add_tcase(s, t);
 	t = tcase_create("ring");
 	tcase_set_timeout(t, 60);
