@@ -100,11 +100,18 @@ static bool retire(struct conn *conn, uint32_t pos, struct sendq_wr *out)
 	return true;
 }
 
+/* The peer's side listens: no need to knock again. */
+static void knock_heard(struct conn *conn)
+{
+	conn->knock_heard = true;
+	sub_deadline(conn, 0);
+}
+
 /* What a completion says beyond its own end. */
 static void arrived(struct conn *conn, const struct sendq_wr *wr)
 {
 	if (wr->kind == SENDQ_PROBE && conn->state == CONN_OPEN)
-		sub_deadline(conn, 0); /* the peer's side listens: no need to knock again */
+		knock_heard(conn);
 	if (conn->dev->iwarp ? wr->kind == SENDQ_PROBE && wr->arg : wr->kind == SENDQ_BYE)
 		teardown_bye_sent(conn);
 }
@@ -443,6 +450,38 @@ static bool hi_is_stashed(const struct conn *conn)
 		return wc->byte_len >= sizeof(*header) && le32toh(header->kind) == WIRE_HI;
 	}
 	return false;
+}
+
+static bool knock_is_stashed(struct conn *conn)
+{
+	const struct sub *sub = conn->sub;
+	bool found = false;
+
+	pthread_spin_lock(&conn->lock);
+	for (int i = sub->wc_at; sub->wc_device == conn->dev && i < sub->wc_end; i++) {
+		const struct ibv_wc *wc = &sub->wc[i];
+		uint32_t pos = (uint32_t)wc->wr_id;
+
+		found = found || (wc->qp_num == conn->qp_num && wc->status == IBV_WC_SUCCESS &&
+				  wr_id_kind(wc->wr_id) == WR_SEND &&
+				  wr_id_serial(wc->wr_id) == conn->serial &&
+				  sendq_at(&conn->sq, pos)->kind == SENDQ_PROBE);
+	}
+	pthread_spin_unlock(&conn->lock);
+	return found;
+}
+
+bool complete_peek_knock(struct conn *conn)
+{
+	struct sub *sub = conn->sub;
+
+	pthread_mutex_lock(&sub->lock);
+	if (!conn->knock_heard && sub->wc_at == sub->wc_end)
+		sub_stash(sub, conn->dev);
+	bool heard = conn->knock_heard || conn->state != CONN_OPEN || knock_is_stashed(conn);
+
+	pthread_mutex_unlock(&sub->lock);
+	return heard;
 }
 
 bool complete_peek_hi(struct conn *conn)

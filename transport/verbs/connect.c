@@ -292,9 +292,9 @@ static int establish(struct attempt *at, const struct hello *answer)
 	conn_bind(conn, CONN_OPEN, conn->dev->siw ? clock_ns() + KNOCK_MS * NS_PER_MS : 0);
 	pthread_spin_lock(&conn->lock);
 	post_control(conn, SENDQ_CREDIT, WIRE_HI, 0);
-	if (conn->dev->siw)
-		post_knock(conn);
 	pthread_spin_unlock(&conn->lock);
+	if (conn->dev->siw)
+		siw_knock(conn);
 	sub_kick(conn->sub);
 	return 0;
 }

@@ -8,12 +8,14 @@
  *    siw_leave go around each such call.
  *  - A listening side takes its socket over just after it answered. Bytes that come in between stay
  *    unread until more come. So the connecting side, whose first message it may be, repeats a READ
- *    until one was answered (teardown.c's deadlines drive it).
+ *    until one was answered: in tp_connect, and if that was not long enough, when it polls.
  *  - Its library takes a mapping at offset 0x90000 for none (sub.c).
  */
+#include "base/clock.h"
 #include "transport/verbs/verbs.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 
@@ -49,4 +51,19 @@ void siw_leave(const struct device *dev, struct siw_guard *guard)
 			;
 	pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
 	errno = saved;
+}
+
+void siw_knock(struct conn *conn)
+{
+	uint64_t now = clock_ns(), end = now + 5 * KNOCK_MS * NS_PER_MS, next = now;
+
+	for (; now < end && !complete_peek_knock(conn); now = clock_ns()) {
+		if (now >= next) {
+			pthread_spin_lock(&conn->lock);
+			post_knock(conn);
+			pthread_spin_unlock(&conn->lock);
+			next = now + KNOCK_MS * NS_PER_MS;
+		}
+		sched_yield();
+	}
 }

@@ -206,6 +206,7 @@ struct conn {
 	uint64_t quiet_since;
 	bool bye_seen, bye_sent;
 	unsigned knock_ms; /* siw, connecting side: until a READ was answered */
+	bool knock_heard;  /* ... and it was */
 	bool close_wanted; /* tp_conn_close came before the peer confirmed */
 	bool sq_flushed, rq_flushed;
 	bool cm_established; /* rdma_cm knows it as established, so it can be disconnected */
@@ -310,6 +311,8 @@ struct siw_guard {
 /* Around a call in which siw may send: keeps its SIGPIPE from the process. errno is kept. */
 void siw_enter(const struct device *dev, struct siw_guard *guard);
 void siw_leave(const struct device *dev, struct siw_guard *guard);
+/* READs until the peer's side answers, for a while; the poller goes on with it if need be. */
+void siw_knock(struct conn *conn);
 
 /* ---- describe.c -------------------------------------------------------------------------------
  */
@@ -435,6 +438,8 @@ int wc_errno(enum ibv_wc_status status);
 /* Whether the peer of an accepted connection has spoken, also if nobody has polled since: looks
  * ahead without taking anything from the polling thread. Any thread, no lock held. */
 bool complete_peek_hi(struct conn *conn);
+/* Likewise, whether a READ of siw_knock's was answered. */
+bool complete_peek_knock(struct conn *conn);
 int verbs_poll(struct tp_subcq *base, struct tp_event *ev, int max);
 
 /* ---- teardown.c -------------------------------------------------------------------------------
