@@ -183,6 +183,20 @@ START_TEST(blocks_in_any_order)
 }
 END_TEST
 
+/* The whole index counts, not its low 32 bits. */
+START_TEST(no_repeat_in_huge_parameters)
+{
+	enum { LEN = 64 };
+	float near[LEN], far[LEN];
+
+	kern_init_fill(KERN_INIT_UNIFORM, 5, 0, 1, 0, near, LEN);
+	for (unsigned bit = 7; bit < 64; bit++) {
+		kern_init_fill(KERN_INIT_UNIFORM, 5, 0, 1, 1ULL << bit, far, LEN);
+		ck_assert_mem_ne(near, far, sizeof(near));
+	}
+}
+END_TEST
+
 /* A seed means these weights, in every version and on every machine. */
 START_TEST(same_numbers_for_ever)
 {
@@ -220,6 +234,7 @@ Suite *init_suite(void)
 	tcase_add_test(tc, normal);
 	tcase_add_test(tc, uncorrelated);
 	tcase_add_test(tc, blocks_in_any_order);
+	tcase_add_test(tc, no_repeat_in_huge_parameters);
 	tcase_add_test(tc, same_numbers_for_ever);
 	tcase_add_test(tc, checksums);
 	suite_add_tcase(suite, tc);
