@@ -10,8 +10,8 @@
  */
 const char *demo_blas_pin(void);
 
-/* OpenBLAS reads its environment when it is loaded, before main. This sets it for the processes that
- * are started from here on: the pinned kernel, and one thread. Errors: setenv's. */
+/* OpenBLAS reads its environment when it is loaded, before main. This sets it for the processes
+ * that are started from here on: the pinned kernel, and one thread. Errors: setenv's. */
 int demo_pin_children(void);
 
 /* Whether this process runs the pinned kernel. -ENOTSUP if not. */

@@ -170,8 +170,8 @@ int floor_rates(size_t bytes, struct floor_rates *out)
 	measure(&b, parts, 2, us);
 	release(&b);
 	*out = (struct floor_rates){
-		.memcpy_gbs = 2 * (double)bytes / us[0] / 1000,
-		.triad_gbs = 3 * (double)bytes / us[1] / 1000,
+	    .memcpy_gbs = 2 * (double)bytes / us[0] / 1000,
+	    .triad_gbs = 3 * (double)bytes / us[1] / 1000,
 	};
 	return 0;
 }
