@@ -139,6 +139,45 @@ START_TEST(key_of_another_connection)
 }
 END_TEST
 
+/* Connections that share all that connections may share: listener, queue, device context. */
+START_TEST(key_of_a_sibling)
+{
+	struct side a1 = {.cq = new_cq()}, a2 = {.cq = a1.cq};
+	struct side b1 = {.cq = new_cq()}, b2 = {.cq = new_cq()};
+	struct tp_listener *l;
+	struct tp_arena *arena;
+	struct tp_region *region;
+	char word[16] = "rogue";
+	struct tp_op op = {.kind = TP_OP_WRITE, .flags = TP_F_SIGNAL, .local = word, .len = 16};
+
+	ck_ok(tp_listen(listen_uri, NULL, &l));
+	connect_to(l, NULL, &a1, &b1);
+	connect_to(l, NULL, &a2, &b2);
+	ck_ok(tp_arena_create("slots", 4096, 0, &arena));
+	ck_ok(tp_expose(a1.conn, arena, RW, &region));
+	struct tp_ref ref = tp_region_ref(region);
+
+	ck_ok(tp_attach(b2.conn, &ref, RW, ref.len, &op.remote));
+	side_post(&b2, NULL, &op);
+	struct tp_event ev = expect_alone(&b2, TP_EV_DONE);
+
+	ck_assert(ev.status < 0 || is_iwarp());
+	ck_assert_int_lt(expect_alone(&b2, TP_EV_CLOSED).status, 0);
+	for (int i = 0; i < 4096; i++)
+		ck_assert(((char *)tp_arena_base(arena))[i] == 0);
+
+	ck_ok(tp_attach(b1.conn, &ref, RW, ref.len, &op.remote));
+	side_post(&b1, NULL, &op);
+	ck_assert_int_eq(expect_alone(&b1, TP_EV_DONE).status, 0);
+	tp_conn_destroy(a2.conn);
+	side_free(&b2);
+	side_free(&b1);
+	side_free(&a1);
+	tp_arena_destroy(arena);
+	tp_listener_destroy(l);
+}
+END_TEST
+
 /* The peer's own region on this connection, but longer than it is. */
 START_TEST(beyond_the_end)
 {
@@ -853,6 +892,7 @@ static Suite *suite(void)
 	TCase *t = part(s, "memory");
 
 	tcase_add_loop_test(t, key_of_another_connection, 0, 2);
+	tcase_add_test(t, key_of_a_sibling);
 	tcase_add_test(t, beyond_the_end);
 	tcase_add_test(t, memlock_is_explained);
 	tcase_add_test(t, fork_harms_nobody);
