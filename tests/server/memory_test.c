@@ -44,8 +44,8 @@ END_TEST
 
 START_TEST(describes_each_term)
 {
-	static const char *const words[] = {"64.0", "32.0",       "1.0",  "128.0",
-					    "2.0", "3.0", "4 trainers", "629.0"};
+	static const char *const words[] = {"64.0", "32.0", "1.0",        "128.0",
+					    "2.0",  "3.0",  "4 trainers", "629.0"};
 	char text[256];
 
 	memory_describe(&plan, text, sizeof(text));
