@@ -571,8 +571,8 @@ START_TEST(bad_packet)
 		expect_refusal(&st);
 	tp_conn_destroy(st.victim);
 	st.victim = NULL;
-	/* What it passed is closed, with the connection's own socket. */
-	ck_assert_int_eq(count_fds(), fds - 1);
+	/* What it passed is closed, with the connection's own socket and its hold on the peer. */
+	ck_assert_int_eq(count_fds(), fds - 2);
 	stage_close(&st);
 }
 END_TEST

@@ -60,12 +60,16 @@ static void lay_out(struct shm_conn *conn, char *segment, int side, uint32_t dep
 int shm_conn_create(const struct shm_setup *setup, struct shm_conn **out)
 {
 	struct shm_conn *conn = calloc(1, sizeof(*conn));
+	int rc = err_set(ENOMEM, "no memory for a connection of depth %u", setup->depth);
 
 	if (!conn)
-		goto no_memory;
+		goto close_setup;
 	conn->done = calloc(setup->depth, sizeof(*conn->done));
 	conn->msg = malloc(TP_MSG_MAX);
 	if (!conn->done || !conn->msg)
+		goto free_conn;
+	rc = shm_peer_watch(conn, setup->peer);
+	if (rc < 0)
 		goto free_conn;
 
 	conn->base.limits = (struct tp_limits){
@@ -100,10 +104,10 @@ free_conn:
 	free(conn->msg);
 	free(conn->done);
 	free(conn);
-no_memory:
+close_setup:
 	close(setup->sock);
 	segment_unmap(setup->segment, setup->depth);
-	return err_set(ENOMEM, "no memory for a connection of depth %u", setup->depth);
+	return rc;
 }
 
 int shm_conn_bind(struct shm_conn *conn, struct tp_subcq *sub, void *user)
@@ -175,6 +179,8 @@ void shm_conn_destroy(struct tp_conn *base)
 		if (conn->regions[i].fd >= 0)
 			close(conn->regions[i].fd);
 	close(conn->sock);
+	if (conn->peer_watch.fd >= 0)
+		close(conn->peer_watch.fd);
 	segment_unmap(conn->segment, conn->tx.depth);
 	if (conn->gate)
 		atomic_fetch_sub(&conn->gate->conns, 1);

@@ -85,6 +85,9 @@ static ssize_t hear_welcome(int sock, const struct tp_uri *uri, const struct tp_
 			reset = true;
 			continue;
 		}
+		if (n == -EMFILE)
+			return err_set(EMFILE, "shm:%s: no descriptor is left: raise `ulimit -n`",
+				       uri->name);
 		if (n == -EPROTO)
 			return err_set(EPROTO, "shm:%s: the listener's answer is not gradslot's",
 				       uri->name);

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Packets taken at a time, so that a chattering peer can't hold the poller. */
@@ -131,6 +132,30 @@ static void hang_up(struct shm_conn *conn)
 	}
 }
 
+static void peer_ended(struct tp_watch *watch, uint32_t events)
+{
+	struct shm_conn *conn =
+	    (struct shm_conn *)((char *)watch - offsetof(struct shm_conn, peer_watch));
+
+	hang_up(conn);
+}
+
+int shm_peer_watch(struct shm_conn *conn, pid_t peer)
+{
+	int fd = (int)syscall(SYS_pidfd_open, peer, 0);
+
+	conn->peer_watch = (struct tp_watch){.fd = fd, .ready = peer_ended};
+	if (fd >= 0)
+		return 0;
+	if (errno == ESRCH)
+		return err_set(ECONNRESET, "pid %d ended before it was connected", (int)peer);
+	if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+		return err_set(errno, "pid %d can't be watched: %s: raise `ulimit -n`", (int)peer,
+			       strerror(errno));
+	/* A kernel without pidfds, or a peer in another PID namespace: its socket has to do. */
+	return 0;
+}
+
 int shm_read_socket(struct shm_conn *conn, bool *bell)
 {
 	int taken = 0;
@@ -145,6 +170,12 @@ int shm_read_socket(struct shm_conn *conn, bool *bell)
 		if (n == -EPROTO) {
 			shm_conn_lie(conn,
 				     "the peer sent a packet that is too long, or descriptors");
+			break;
+		}
+		if (n == -EMFILE) {
+			shm_conn_end(conn, -EMFILE, SHM_BYE_BROKEN, false,
+				     "no descriptor is left for what the peer passed: raise "
+				     "`ulimit -n`");
 			break;
 		}
 		if (n <= 0) {

@@ -67,6 +67,7 @@ struct shm_conn {
 	struct shm_gate *gate; /* NULL on the connecting side */
 	struct shm_subcq *sub;
 	struct tp_watch watch; /* of the socket */
+	struct tp_watch peer_watch; /* of the peer's process; fd -1: there is none */
 	int sock;
 	bool accepted;
 	bool listed; /* in the poller's list, or on the way there */
@@ -155,6 +156,9 @@ int shm_read_socket(struct shm_conn *conn, bool *bell);
 /* NULL when it was not passed. Needs sock_lock. */
 struct shm_passed *shm_find_region(struct shm_conn *conn, uint64_t key);
 void shm_socket_ready(struct tp_watch *watch, uint32_t events);
+/* Watches the peer's process: its socket stays open as long as a child that it forked lives.
+ * Errors: -ECONNRESET (it ended already), -EMFILE and the like. */
+int shm_peer_watch(struct shm_conn *conn, pid_t peer);
 int shm_send_region(struct shm_conn *conn, uint64_t key, unsigned access, int fd);
 void shm_send_region_gone(struct shm_conn *conn, uint64_t key);
 

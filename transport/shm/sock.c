@@ -112,6 +112,9 @@ ssize_t sock_recv(int sock, void *packet, size_t len, int *passed)
 		return -errno;
 	size_t fds = take_descriptors(&msg, &fd);
 
+	/* Cut though it would have fitted: there was no number left for the descriptor. */
+	if (fds == 0 && (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == MSG_CTRUNC)
+		return -EMFILE;
 	if (fds > 1 || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
 		if (fd >= 0)
 			close(fd);

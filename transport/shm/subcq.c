@@ -40,6 +40,12 @@ int shm_subcq_add(struct shm_subcq *sub, struct shm_conn *conn)
 
 	if (rc < 0)
 		return rc;
+	if (conn->peer_watch.fd >= 0)
+		rc = tp_cq_watch(sub->base.cq, &conn->peer_watch);
+	if (rc < 0) {
+		tp_cq_unwatch(sub->base.cq, &conn->watch);
+		return rc;
+	}
 	pthread_mutex_lock(&sub->lock);
 	conn->listed = true;
 	conn->next_new = atomic_load_explicit(&sub->news, memory_order_relaxed);
@@ -81,6 +87,8 @@ static void unlist(struct shm_subcq *sub, unsigned i)
 	struct shm_conn *conn = sub->conns[i];
 
 	tp_cq_unwatch(sub->base.cq, &conn->watch);
+	if (conn->peer_watch.fd >= 0)
+		tp_cq_unwatch(sub->base.cq, &conn->peer_watch);
 	conn->listed = false;
 	sub->conns[i] = sub->conns[--sub->nconns];
 }
