@@ -150,6 +150,7 @@ static int trainer_create(const struct gs_options *opt, gs_trainer **out)
 		free(t);
 		return err_set(ENOMEM, "no memory for a trainer");
 	}
+	t->forks = trainer_forks();
 	t->timeout_ms = t->patience_ms = opt->timeout_ms;
 	t->start_timeout_ms = opt->start_timeout_ms;
 	pthread_mutex_init(&t->lock, NULL);
@@ -211,8 +212,8 @@ static void close_conn(gs_trainer *t)
 
 void gs_close(gs_trainer *t)
 {
-	if (!t)
-		return;
+	if (!t || t->forks != trainer_forks())
+		return; /* a child's copy goes with the child */
 	if (t->conn)
 		close_conn(t);
 	tp_cq_destroy(t->cq);

@@ -243,10 +243,35 @@ int trainer_wait(gs_trainer *t, trainer_pred pred, void *arg, uint32_t timeout_m
 
 /* ---- in and out of the library --------------------------------------------------------------- */
 
+/* A forked child shares the connection's socket and epoll set with its parent: whatever it did to
+ * them would be done to the parent. Counted, since asking for the process id is a system call. */
+static unsigned forks;
+
+static void count_fork(void)
+{
+	forks++;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+unsigned trainer_forks(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	return forks;
+}
+
 int trainer_enter(gs_trainer *t)
 {
 	if (!t)
 		return err_set(EINVAL, "no trainer (NULL)");
+	if (t->forks != forks)
+		return err_set(EINVAL, "this trainer is the parent process's: a child that was "
+				       "forked connects for itself");
 	pthread_mutex_lock(&t->lock);
 	if (t->err == 0)
 		trainer_poll(t);

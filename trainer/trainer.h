@@ -75,6 +75,7 @@ struct gs_trainer {
 	bool leader;        /* a thread is in tp_cq_wait */
 	uint32_t followers; /* threads that wait for `changed` */
 
+	unsigned forks; /* trainer_forks() when it was connected */
 	int err; /* 0, or the negative errno that ended it all */
 	char err_text[512];
 
@@ -128,6 +129,9 @@ struct gs_trainer {
 int trainer_enter(gs_trainer *t);
 int trainer_enter_working(gs_trainer *t);
 void trainer_exit(gs_trainer *t);
+
+/* How many forks lie between this process and the one that first connected a trainer. */
+unsigned trainer_forks(void);
 
 /* All below: with the lock held. */
 

@@ -41,6 +41,10 @@
  * at once. gs_step_post counts what was pushed before it was called: call it after the pushes of
  * the step returned.
  *
+ * Processes. A trainer belongs to the process that connected it. That process may fork (data
+ * loaders do); in the child every call on the trainer gives -EINVAL, gs_close does nothing, and the
+ * parent is not disturbed. A child may connect a trainer of its own.
+ *
  * Data. Gradients and weights are float32, dense, row-major, in the machine's byte order.
  */
 #ifndef GRADSLOT_H
