@@ -105,7 +105,7 @@ static bool take_rank(struct session *s, int32_t asked)
 		return false;
 	}
 	if (srv->rank[rank]) {
-		session_condemn(s, WIRE_E_RANK, "rank %" PRId64 " is held by %s, which is alive",
+		session_condemn(s, WIRE_E_RANK, "rank %" PRId64 " is held by %s, whose connection is alive",
 				rank, srv->rank[rank]->who);
 		return false;
 	}
@@ -136,6 +136,7 @@ static void on_hello(struct session *s, const struct wire_hello *hello)
 		.mode = srv->opt.mode == SRV_SYNC ? WIRE_SYNC : WIRE_ASYNC,
 	};
 	session_set_state(s, SESSION_DECLARING);
+	s->deadline = 0; /* it may load its data first: its rank tells it which */
 	send_msg(s, &msg);
 }
 
@@ -229,6 +230,7 @@ static void on_declare(struct session *s, const struct wire_declare *d)
 	struct srv *srv = s->srv;
 	int rc = keep_declared(s, d);
 
+	s->deadline = clock_ns() + control_talk_ns(srv);
 	if (!rc && !d->last)
 		return;
 	if (!rc && s->n_declared == 0)
@@ -350,6 +352,13 @@ static void on_bye(struct session *s)
 		handshake_left(s);
 }
 
+static void give_rank_back(struct session *s)
+{
+	if (s->has_rank)
+		s->srv->rank[s->rank] = NULL;
+	s->has_rank = false;
+}
+
 void handshake_left(struct session *s)
 {
 	struct wire_msg msg = {.kind = WIRE_BYE};
@@ -357,6 +366,8 @@ void handshake_left(struct session *s)
 	if (session_state(s) != SESSION_LEAVING)
 		return;
 	log_info("%s: left", s->who);
+	/* Before the bye: with it, the rank may be asked for again. */
+	give_rank_back(s);
 	s->deadline = clock_ns() + control_talk_ns(s->srv); /* to hang up */
 	send_msg(s, &msg);
 }
@@ -371,8 +382,7 @@ void handshake_closed(struct session *s)
 			 tp_conn_reason(s->conn));
 	session_set_state(s, SESSION_CLOSED);
 	s->deadline = 0;
-	if (s->has_rank)
-		srv->rank[s->rank] = NULL;
+	give_rank_back(s);
 	if (srv->opt.mode == SRV_SYNC && (was == SESSION_JOINING || was == SESSION_ACTIVE))
 		session_queue(s, &s->leave);
 	if (srv->initialiser == s) {

@@ -175,6 +175,7 @@ END_TEST
 START_TEST(silence)
 {
 	static const char *const states[] = {"connected", "declaring", "attaching"};
+	struct wire_msg half = {.kind = WIRE_DECLARE, .declare = {.n = 1}};
 	uint32_t ms = scaled(150, 3000);
 	gs_trainer *t;
 	gs_param *a;
@@ -182,6 +183,7 @@ START_TEST(silence)
 	struct bed bed;
 	struct raw r;
 
+	half.declare.param[0] = raw_lines[0];
 	open_bed(&bed, ms);
 	/* Who trains may be as silent as it likes. */
 	t = connect_as(bed.uri, 0);
@@ -194,7 +196,9 @@ START_TEST(silence)
 			raw_hello(&r, -1);
 			raw_expect(&r, WIRE_WELCOME);
 		}
-		if (stage >= 2) {
+		if (stage == 1)
+			raw_send(&r, &half);
+		if (stage == 2) {
 			raw_declare(&r, raw_lines, 2);
 			raw_take_grant(&r);
 		}

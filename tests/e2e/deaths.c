@@ -339,6 +339,42 @@ START_TEST(stopped_and_continued)
 }
 END_TEST
 
+/* The child holds the connection's descriptors, and says nothing. (Over a network that is what a
+ * machine looks like that has gone silent.) */
+START_TEST(killed_while_its_child_lives)
+{
+	struct srv_options opt = bed_options(1, SRV_SYNC);
+	struct child child;
+	struct bed bed;
+	gs_param *a, *b;
+
+	if (!over_shm())
+		return;
+	bed_start(&bed, &opt);
+	child_start(&child, "forker", bed.uri, "0", NULL);
+	child_says(&child, "forked");
+	child_kill(&child);
+	bed_wait_connected(&bed, 0);
+	leave(join_as(bed.uri, 0, &a, &b));
+	bed_stop(&bed);
+}
+END_TEST
+
+START_TEST(child_that_uses_its_parents_trainer)
+{
+	struct srv_options opt = bed_options(1, SRV_ASYNC);
+	struct child child;
+	struct bed bed;
+
+	bed_start(&bed, &opt);
+	child_start(&child, "misuser", bed.uri, "0", NULL);
+	int status = child_end(&child);
+	must(status == 0, "it ended with %d", status);
+	must(bed_stats(&bed).violations == 0, "a violation");
+	bed_stop(&bed);
+}
+END_TEST
+
 TCase *deaths_case(void)
 {
 	TCase *t = e2e_case("deaths");
@@ -348,5 +384,7 @@ TCase *deaths_case(void)
 	tcase_add_test(t, many_deaths_leave_nothing);
 	tcase_add_loop_test(t, stopped_with_full_queues, 0, 2);
 	tcase_add_test(t, stopped_and_continued);
+	tcase_add_test(t, killed_while_its_child_lives);
+	tcase_add_test(t, child_that_uses_its_parents_trainer);
 	return t;
 }

@@ -3,8 +3,10 @@
  * What this program does as a child of a test. All trainers have the parameters of raw_lines, and
  * push ones.
  */
+#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "child.h"
@@ -149,6 +151,46 @@ static int serve(char **arg)
 	return srv_run(srv);
 }
 
+/* URI RANK: forks a child that outlives it for a while, as data loaders may. */
+static int forker(char **arg)
+{
+	static struct work w;
+
+	work_connect(&w, arg[0], arg[1]);
+	ok(gs_start(w.t));
+	if (fork() == 0) {
+		alarm(30);
+		for (;;)
+			pause();
+	}
+	say_and_stay("forked");
+}
+
+/* URI RANK: forks a child that uses the trainer, then goes on with it. */
+static int misuser(char **arg)
+{
+	static struct work w;
+	int status = -1;
+
+	work_connect(&w, arg[0], arg[1]);
+	ok(gs_start(w.t));
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		bool refused = gs_push(w.t, w.a, w.ones) == -EINVAL &&
+			       strstr(gs_last_error(), "parent") && gs_leave(w.t) == -EINVAL;
+
+		gs_close(w.t);
+		_exit(refused ? 0 : 1);
+	}
+	waitpid(pid, &status, 0);
+	must(status == 0, "the child ended with %d", status);
+	ok(gs_push(w.t, w.a, w.ones));
+	ok(gs_wait_applied(w.t, w.a));
+	leave(w.t);
+	return 0;
+}
+
 int role_main(const char *role, int argc, char **argv)
 {
 	static const struct {
@@ -158,6 +200,7 @@ int role_main(const char *role, int argc, char **argv)
 	} roles[] = {
 	    {"trainer", trainer, 3}, {"pusher", pusher, 3}, {"deaf", deaf, 2},
 	    {"giver", giver, 3},     {"serve", serve, 3},   {"scribble", scribble, 1},
+	    {"forker", forker, 2},   {"misuser", misuser, 2},
 	};
 
 	e2e_in_role = true;
