@@ -8,6 +8,7 @@
 #include "cli/opt.h"
 
 #include "base/err.h"
+#include "base/proc.h"
 #include "base/log.h"
 #include "kernels/kern.h"
 #include "transport/transport.h"
@@ -128,38 +129,10 @@ static void forks(struct report *r)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A number of /proc/meminfo, in its own unit; -1 when it is not there. */
+/* KiB, or a count; -1 when it is not there. */
 static int64_t meminfo(const char *name)
 {
-	FILE *f = fopen("/proc/meminfo", "re");
-	char line[128];
-	int64_t value = -1;
-	size_t len = strlen(name);
-
-	while (f && value < 0 && fgets(line, sizeof(line), f)) {
-		if (!strncmp(line, name, len) && line[len] == ':')
-			value = strtoll(line + len + 1, NULL, 10);
-	}
-	if (f)
-		fclose(f);
-	return value;
-}
-
-/* The capability lifts the limit on locked memory. */
-static bool may_lock_all(void)
-{
-	enum { CAP_IPC_LOCK_BIT = 14 };
-	FILE *f = fopen("/proc/self/status", "re");
-	char line[128];
-	uint64_t caps = 0;
-
-	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "CapEff: %" SCNx64, &caps) == 1)
-			break;
-	}
-	if (f)
-		fclose(f);
-	return caps >> CAP_IPC_LOCK_BIT & 1;
+	return (int64_t)proc_number("/proc/meminfo", name, 10, UINT64_MAX);
 }
 
 static json_t *limit_json(rlim_t limit)
@@ -173,7 +146,7 @@ static void memory(struct report *r)
 	int64_t total = meminfo("MemTotal"), available = meminfo("MemAvailable");
 
 	getrlimit(RLIMIT_MEMLOCK, &lock);
-	bool capable = may_lock_all();
+	bool capable = proc_may_lock_all();
 	open_section(r, "memory", "Memory");
 	fact(r, "total", json_integer(total * 1024), "total", "%" PRId64 " MiB", total >> 10);
 	fact(r, "available", json_integer(available * 1024), "available", "%" PRId64 " MiB",

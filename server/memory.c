@@ -6,13 +6,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/err.h"
+#include "base/proc.h"
 #include "base/size.h"
 
 /* Trainers choose the sizes: a sum that does not fit must not look like a small one. */
@@ -47,33 +47,11 @@ void memory_describe(const struct memory_plan *p, char *text, size_t cap)
 		 size_text(p->staging).s, p->trainers, size_text(memory_total(p)).s);
 }
 
-/* The number behind `key` in a /proc file of "Key: value" lines; `none` when it is not there. */
-static uint64_t proc_number(const char *path, const char *key, int base, uint64_t none)
-{
-	char line[256];
-	uint64_t value = none;
-	FILE *f = fopen(path, "re");
-
-	if (!f)
-		return none;
-	while (fgets(line, sizeof(line), f)) {
-		size_t n = strlen(key);
-
-		if (strncmp(line, key, n) == 0 && line[n] == ':') {
-			value = strtoull(line + n + 1, NULL, base);
-			break;
-		}
-	}
-	fclose(f);
-	return value;
-}
-
 static uint64_t memlock_limit(void)
 {
 	struct rlimit lim;
-	uint64_t caps = proc_number("/proc/self/status", "CapEff", 16, 0);
 
-	if (caps >> CAP_IPC_LOCK & 1)
+	if (proc_may_lock_all())
 		return UINT64_MAX;
 	if (getrlimit(RLIMIT_MEMLOCK, &lim) || lim.rlim_cur == RLIM_INFINITY)
 		return UINT64_MAX;

@@ -9,6 +9,7 @@
  *     the seal; no other can ever be made, whatever descriptor a peer gets hold of.
  */
 #include "base/err.h"
+#include "base/proc.h"
 #include "transport/backend.h"
 #include "transport/map.h"
 
@@ -43,17 +44,7 @@ static const char transparent_pages[] = "transparent huge pages (asked for)";
 /* In bytes; 0 when it can't be told. */
 static unsigned long long mem_available(void)
 {
-	unsigned long long kib = 0;
-	char line[128];
-	FILE *f = fopen("/proc/meminfo", "re");
-
-	if (!f)
-		return 0;
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-			break;
-	fclose(f);
-	return kib << 10;
+	return (unsigned long long)proc_number("/proc/meminfo", "MemAvailable", 10, 0) << 10;
 }
 
 static int no_memory(const char *name, size_t size, const char *what, int err)

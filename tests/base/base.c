@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/proc.h"
 
 #include <check.h>
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "run.h"
 
 START_TEST(err_first)
 {
@@ -150,6 +152,15 @@ START_TEST(clock_goes_on)
 }
 END_TEST
 
+START_TEST(proc_numbers)
+{
+	ck_assert_uint_eq(proc_number("/proc/self/status", "Pid", 10, 7), (uint64_t)getpid());
+	ck_assert_uint_eq(proc_number("/proc/self/status", "Pi", 10, 7), 7);
+	ck_assert_uint_eq(proc_number("/proc/self/no-such-file", "Pid", 10, 7), 7);
+	ck_assert_uint_gt(proc_number("/proc/meminfo", "MemTotal", 10, 0), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("base");
@@ -163,13 +174,9 @@ int main(void)
 	tcase_add_test(t, log_lines);
 	tcase_add_test(t, log_cut);
 	tcase_add_test(t, clock_goes_on);
+	tcase_add_test(t, proc_numbers);
 	suite_add_tcase(s, t);
 
 	SRunner *runner = srunner_create(s);
-
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_all(runner);
 }
