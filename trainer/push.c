@@ -175,44 +175,44 @@ static int enter_param(gs_trainer *t, const gs_param *p)
 	return err_set(EINVAL, "the parameter is not one of this trainer's");
 }
 
-int gs_grad_buffer(gs_trainer *t, gs_param *p, float **out)
+/* Enters with the right to the next push of p, and its slot free. */
+static int enter_push(gs_trainer *t, gs_param *p)
 {
-	if (!out)
-		return err_set(EINVAL, "gs_grad_buffer: NULL");
 	int rc = enter_param(t, p);
+
 	if (rc < 0)
 		return rc;
 	rc = may_push(t, p);
 	if (rc == 0)
 		rc = wait_for_slot(t, p);
-	if (rc == 0)
-		*out = slot_of(p, p->pushes);
-	trainer_exit(t);
+	if (rc < 0)
+		trainer_exit(t);
 	return rc;
+}
+
+int gs_grad_buffer(gs_trainer *t, gs_param *p, float **out)
+{
+	if (!out)
+		return err_set(EINVAL, "gs_grad_buffer: NULL");
+	int rc = enter_push(t, p);
+	if (rc < 0)
+		return rc;
+	*out = slot_of(p, p->pushes);
+	trainer_exit(t);
+	return 0;
 }
 
 int gs_push(gs_trainer *t, gs_param *p, const float *grad)
 {
 	if (!grad)
 		return err_set(EINVAL, "gs_push: no gradient (NULL)");
-	int rc = enter_param(t, p);
+	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	rc = may_push(t, p);
-	if (rc == 0)
-		rc = wait_for_slot(t, p);
-	uint64_t push = p->pushes;
-	if (rc == 0) {
-		p->pushes++;
-		p->push_step = t->step;
-	}
+	uint64_t push = p->pushes++;
+	p->push_step = t->step;
 	trainer_exit(t);
-	return rc < 0 ? rc : send_from(p, IMM_GRAD, push, grad);
-}
-
-static bool is_released(gs_trainer *t, void *step)
-{
-	return step_released(t, *(uint64_t *)step);
+	return send_from(p, IMM_GRAD, push, grad);
 }
 
 static int wait_applied(gs_trainer *t, gs_param *p)
@@ -231,7 +231,7 @@ static int wait_applied(gs_trainer *t, gs_param *p)
 		    "step %llu has no barrier yet: nothing of it is applied before; call "
 		    "gs_step_post first",
 		    (unsigned long long)step);
-	return trainer_wait(t, is_released, &step, 0, "the step's release");
+	return step_wait_released(t, step);
 }
 
 int gs_wait_applied(gs_trainer *t, gs_param *p)

@@ -30,6 +30,11 @@ static bool is_released(gs_trainer *t, void *step)
 	return step_released(t, *(uint64_t *)step);
 }
 
+int step_wait_released(gs_trainer *t, uint64_t step)
+{
+	return trainer_wait(t, is_released, &step, 0, "the step's release");
+}
+
 static int post(gs_trainer *t)
 {
 	/* The payload leaves from the padding of the mailbox's head, which is registered: a device
@@ -69,7 +74,7 @@ static int wait(gs_trainer *t)
 			       "step %llu has no barrier yet: it would never be released; call "
 			       "gs_step_post first",
 			       (unsigned long long)step);
-	int rc = trainer_wait(t, is_released, &step, 0, "the step's release");
+	int rc = step_wait_released(t, step);
 	/* Of several threads that wait for it, the first goes on to the next step. */
 	if (rc == 0 && t->step == step) {
 		t->step++;

@@ -193,6 +193,7 @@ bool push_credited(gs_param *p, uint64_t wanted);
 
 /* The server released `step` (or a later one). A release of what was not passed is a breach. */
 bool step_released(gs_trainer *t, uint64_t step);
+int step_wait_released(gs_trainer *t, uint64_t step);
 
 /* ---- pull_*.c -------------------------------------------------------------------------------- */
 
