@@ -23,7 +23,7 @@ enum {
 
 struct bench {
 	size_t bytes;
-	float *array[ARRAYS]; /* weights or a, gradient or b, copy or c, state */
+	float *array[ARRAYS]; /* weights, gradient, copy, state */
 };
 
 static void release(struct bench *b)
@@ -62,15 +62,6 @@ static void copy_gradient(const struct bench *b)
 static void copy_weights(const struct bench *b)
 {
 	memcpy(b->array[2], b->array[0], b->bytes);
-}
-
-static void triad(const struct bench *b)
-{
-	float *restrict a = b->array[0];
-	const float *restrict x = b->array[1], *restrict y = b->array[2];
-
-	for (size_t i = 0; i < b->bytes / sizeof(float); i++)
-		a[i] = x[i] + 0.5f * y[i];
 }
 
 static void update_plain(const struct bench *b)
@@ -155,23 +146,5 @@ int floor_step_us(size_t bytes, enum kern_rule rule, bool copy, double *us)
 	measure(&b, parts, 3, part_us);
 	release(&b);
 	*us = part_us[0] + part_us[1] + part_us[2];
-	return 0;
-}
-
-int floor_rates(size_t bytes, struct floor_rates *out)
-{
-	const part parts[2] = {copy_weights, triad};
-	double us[2];
-	struct bench b;
-	int rc = prepare(&b, bytes);
-
-	if (rc)
-		return rc;
-	measure(&b, parts, 2, us);
-	release(&b);
-	*out = (struct floor_rates){
-	    .memcpy_gbs = 2 * (double)bytes / us[0] / 1000,
-	    .triad_gbs = 3 * (double)bytes / us[1] / 1000,
-	};
 	return 0;
 }

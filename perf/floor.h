@@ -21,11 +21,4 @@
  * Errors: -EINVAL, -ENOMEM. */
 int floor_step_us(size_t bytes, enum kern_rule rule, bool copy, double *us);
 
-/* What memcpy and triad reach over `bytes`, in 10^9 bytes a second: memcpy counts bytes read and
- * written, triad (a = b + s·c) three arrays. Same errors. */
-struct floor_rates {
-	double memcpy_gbs, triad_gbs;
-};
-int floor_rates(size_t bytes, struct floor_rates *out);
-
 #endif

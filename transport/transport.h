@@ -216,7 +216,6 @@ struct tp_op {
 	enum tp_op_kind kind;
 	unsigned flags;
 	uint32_t imm;
-	uint32_t reserved;
 	void *local; /* within `region`; if len <= max_inline a WRITE's source may be anywhere
 		      * and is copied before tp_post returns */
 	struct tp_region *region; /* NULL for such a short WRITE; not used where load_store */

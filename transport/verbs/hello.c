@@ -120,11 +120,6 @@ enum hello_verdict hello_decode(const void *data, size_t len, struct hello *out)
 	return fields_valid(out) ? HELLO_GOOD : HELLO_BAD;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 struct hello hello_agree(const struct hello *offer, const struct hello *own)
 {
 	return (struct hello){

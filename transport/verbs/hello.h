@@ -33,6 +33,12 @@ enum hello_flags {
 	HELLO_NATIVE_IMM = 1 << 0, /* WRITE with immediate data; else WRITE then SEND */
 };
 
+/* What both sides can do of a thing that each has a limit of. */
+static inline uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 struct hello {
 	uint16_t version;
 	uint16_t kind;

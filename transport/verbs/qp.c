@@ -28,11 +28,6 @@
 #define CHUNK_LIMIT (1u << 30)
 #define SQ_MIN      256
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 int qp_sizes(const struct device *dev, uint32_t depth, struct qp_sizes *out)
 {
 	uint32_t wrs = (uint32_t)dev->attr.max_qp_wr, cqes = (uint32_t)dev->attr.max_cqe;

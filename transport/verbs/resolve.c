@@ -166,8 +166,3 @@ const char *address_text(const union address *at, char *text, size_t size)
 	snprintf(text, size, "[%s%s%s]:%u", host, zoned ? "%" : "", zone, ntohs(at->v6.sin6_port));
 	return text;
 }
-
-socklen_t address_len(const union address *at)
-{
-	return at->any.sa_family == AF_INET ? sizeof(at->v4) : sizeof(at->v6);
-}

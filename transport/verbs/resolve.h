@@ -31,6 +31,4 @@ int resolve_host(const char *host, uint16_t port, uint64_t deadline, struct addr
 /* "10.0.0.1:4711", "[fd00::1]:4711"; returns `text`. */
 const char *address_text(const union address *at, char *text, size_t size);
 
-socklen_t address_len(const union address *at);
-
 #endif

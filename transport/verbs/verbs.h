@@ -203,7 +203,6 @@ struct conn {
 	/* sub->lock */
 	enum conn_state state;
 	uint64_t deadline; /* of this state; 0: none */
-	uint64_t quiet_since;
 	bool bye_seen, bye_sent;
 	unsigned knock_ms; /* siw, connecting side: until a READ was answered */
 	bool knock_heard;  /* ... and it was */
