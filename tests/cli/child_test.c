@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/child.h"
+#include "run.h"
 
 enum { LONG_LINE = 3 << 20 };
 
@@ -280,8 +281,5 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, arguments_are_bounded);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_all(runner);
 }

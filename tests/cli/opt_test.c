@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/opt.h"
+#include "run.h"
 
 static struct {
 	bool flag;
@@ -213,8 +214,5 @@ int main(void)
 	tcase_add_test(tc, size_texts);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_all(runner);
 }

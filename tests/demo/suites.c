@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "demo/pin.h"
 #include "kernels/kern.h"
+#include "run.h"
 
 int main(int argc, char **argv)
 {
@@ -25,8 +26,5 @@ int main(int argc, char **argv)
 	srunner_add_suite(runner, mlp_suite());
 	srunner_add_suite(runner, single_suite());
 	srunner_add_suite(runner, pin_suite());
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_all(runner);
 }

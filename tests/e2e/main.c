@@ -9,6 +9,7 @@
 #include "cases.h"
 #include "child.h"
 #include "harness.h"
+#include "run.h"
 
 const char *e2e_uri;
 bool e2e_small;
@@ -24,7 +25,6 @@ int main(int argc, char **argv)
 	char name[32];
 	Suite *suite;
 	SRunner *runner;
-	int failed;
 
 	e2e_small = scale && strcmp(scale, "small") == 0;
 	/* What the server says of trainers that misbehave on purpose is no news. */
@@ -41,8 +41,5 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		suite_add_tcase(suite, cases[i]());
 	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_all(runner);
 }

@@ -3,6 +3,7 @@
  * Runs the kernels' suites.
  */
 #include "suites.h"
+#include "run.h"
 
 int main(void)
 {
@@ -13,8 +14,5 @@ int main(void)
 	srunner_add_suite(runner, init_suite());
 	srunner_add_suite(runner, rmath_suite());
 	srunner_add_suite(runner, gemm_suite());
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_all(runner);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "perf/percentile.h"
+#include "run.h"
 
 START_TEST(sorts)
 {
@@ -76,8 +77,5 @@ int main(void)
 	tcase_add_test(tc, matches_the_definition);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_all(runner);
 }

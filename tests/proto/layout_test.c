@@ -6,6 +6,7 @@
 
 #include "proto/imm.h"
 #include "proto/layout.h"
+#include "run.h"
 
 START_TEST(block_immediates)
 {
@@ -96,8 +97,5 @@ int main(void)
 	tcase_add_test(c, the_landing_area_mirrors_the_weights);
 	suite_add_tcase(s, c);
 	SRunner *runner = srunner_create(s);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_all(runner);
 }

@@ -10,19 +10,16 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "run.h"
 
 static inline int run_suite(const char *name, TCase *tcase)
 {
 	Suite *suite = suite_create(name);
 	SRunner *runner;
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_all(runner);
 }
 
 /* The error text has all of these words, up to a NULL. */

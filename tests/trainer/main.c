@@ -5,6 +5,7 @@
 #include "fake.h"
 
 #include <stdlib.h>
+#include "run.h"
 
 int main(int argc, char **argv)
 {
@@ -17,8 +18,5 @@ int main(int argc, char **argv)
 	srunner_add_suite(runner, pull_suite());
 	srunner_add_suite(runner, hostile_suite());
 	srunner_add_suite(runner, threads_suite());
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_all(runner);
 }

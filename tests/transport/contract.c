@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <unistd.h>
+#include "run.h"
 
 static Suite *contract(void)
 {
@@ -68,10 +69,5 @@ int main(int argc, char **argv)
 		return skip && rc != -EINVAL ? 77 : 1;
 	}
 	SRunner *runner = srunner_create(contract());
-
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_all(runner);
 }

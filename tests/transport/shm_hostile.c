@@ -25,6 +25,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "run.h"
 
 #define WAIT_NS (20 * NS_PER_S)
 
@@ -1066,10 +1067,5 @@ static Suite *hostile(void)
 int main(void)
 {
 	SRunner *runner = srunner_create(hostile());
-
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_all(runner);
 }

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "run.h"
 
 /* ---- URIs -------------------------------------------------------------------------------------
  */
@@ -493,10 +494,5 @@ static Suite *unit(void)
 int main(void)
 {
 	SRunner *runner = srunner_create(unit());
-
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_all(runner);
 }

@@ -25,6 +25,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "run.h"
 
 #define RW (TP_PEER_READ | TP_PEER_WRITE)
 
@@ -927,10 +928,5 @@ int main(int argc, char **argv)
 	test_uri = listen_uri;
 	test_small = true;
 	SRunner *runner = srunner_create(suite());
-
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_all(runner);
 }

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "run.h"
 
 /* ---- the send queue ---------------------------------------------------------------------------
  */
@@ -495,10 +496,5 @@ static Suite *suite(void)
 int main(void)
 {
 	SRunner *runner = srunner_create(suite());
-
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_all(runner);
 }
