@@ -586,6 +586,38 @@ START_TEST(too_many_messages)
 }
 END_TEST
 
+/* A peer that no longer answers, and nobody says so: its machine is dead, or its goodbye was lost.
+ */
+START_TEST(silence_is_noticed)
+{
+	struct wire_header header = wire_header(WIRE_HI, 0, 0);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct side a = {.cq = new_cq()};
+	struct tp_listener *l;
+	struct tp_event ev;
+	struct raw raw;
+	pthread_t thread;
+
+	if (is_iwarp()) /* TCP's to notice, in minutes */
+		return;
+	ck_ok(tp_listen(listen_uri, NULL, &l));
+	struct knocker k = {&raw, tp_listener_uri(l), raw_hello()};
+
+	pthread_create(&thread, NULL, knock, &k);
+	a.conn = accept_one(l, a.cq);
+	pthread_join(thread, NULL);
+	raw_send(&raw, &header, sizeof(header));
+	ck_assert_int_eq(ibv_modify_qp(raw.id->qp, &attr, IBV_QP_STATE), 0);
+	side_send(&a, NULL, "anybody?", 8);
+	ev = expect_alone(&a, TP_EV_CLOSED);
+	ck_assert_int_eq(ev.status, -ETIMEDOUT);
+	ck_assert_ptr_nonnull(strstr(tp_conn_reason(a.conn), "does not answer"));
+	side_free(&a);
+	raw_free(&raw);
+	tp_listener_destroy(l);
+}
+END_TEST
+
 /* ---- receiver not ready ------------------------------------------------------------------------
  */
 
@@ -923,6 +955,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, no_rnr_under_load, 0, 2);
 	t = part(s, "death");
 	tcase_add_test(t, crowd_is_killed);
+	tcase_add_test(t, silence_is_noticed);
 	t = part(s, "addresses");
 	tcase_add_test(t, all_addresses);
 	tcase_add_test(t, options);
