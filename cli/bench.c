@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "kernels/kern.h"
 #include "perf/floor.h"
 #include "perf/percentile.h"
 
@@ -106,10 +107,13 @@ static int run_round(struct bench *b, struct job **job, int64_t iters)
 
 static int measure_floor(const struct bench *b, double *us)
 {
-	/* In the order of bench_optimizers. */
-	static const enum kern_rule rules[] = {KERN_SGD, KERN_MOMENTUM, KERN_NESTEROV};
+	const struct kern_setting lr = {"lr", 0};
+	struct kern_opt opt;
+	int rc = kern_opt_parse(bench_optimizers[b->run.optimizer], &lr, 1, &opt);
 
-	return floor_step_us((size_t)b->run.size, rules[b->run.optimizer], b->run.copy, us);
+	if (rc)
+		return rc;
+	return floor_step_us((size_t)b->run.size, kern_opt_arrays(&opt), b->run.copy, us);
 }
 
 /* Rounds of steps, with a look at the floor between them. *job is what to abandon after a failure.

@@ -49,15 +49,16 @@ static int declare(struct work *w, unsigned p)
 	struct gs_param_desc d = GS_PARAM_DESC_INIT;
 	struct mlp_init init = mlp_init_of(p, w->config.seed);
 	struct kern_opt opt = w->async ? digits_async_opt(&w->config) : w->config.opt;
+	const char *setting;
+	double value;
 
 	d.name = mlp_params[p].name;
 	d.ndim = mlp_params[p].ndim;
 	for (unsigned i = 0; i < d.ndim; i++)
 		d.shape[i] = mlp_params[p].shape[i];
 	d.optimizer = kern_opt_name(&opt);
-	gs_setting(&d, "lr", opt.lr);
-	if (opt.rule != KERN_SGD)
-		gs_setting(&d, "momentum", opt.momentum);
+	for (unsigned i = 0; kern_opt_setting(&opt, i, &setting, &value); i++)
+		gs_setting(&d, setting, value);
 	d.init = init.kind == KERN_INIT_NORMAL ? GS_INIT_NORMAL : GS_INIT_CONSTANT;
 	d.init_seed = init.seed;
 	d.init_a = init.a;
@@ -104,7 +105,11 @@ static int prepare(struct work *w)
 
 static int pull(struct work *w)
 {
-	return lib(gs_pull_many(w->trainer, w->params, w->weights, MLP_PARAMS,
+	void *dst[MLP_PARAMS];
+
+	for (unsigned p = 0; p < MLP_PARAMS; p++)
+		dst[p] = w->weights[p];
+	return lib(gs_pull_many(w->trainer, w->params, dst, MLP_PARAMS,
 				w->async ? GS_CONSISTENT : GS_RELAXED));
 }
 
@@ -146,8 +151,12 @@ static int train_step(struct work *w, unsigned step)
 	double loss;
 	int rc = 0;
 
-	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
-		rc = lib(gs_grad_buffer(w->trainer, w->params[p], &grads[p]));
+	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++) {
+		void *buf = NULL;
+
+		rc = lib(gs_grad_buffer(w->trainer, w->params[p], (void **)&buf));
+		grads[p] = buf;
+	}
 	if (rc < 0)
 		return rc;
 	digits_feed_step(w->feed, step, &x, &y);

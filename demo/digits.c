@@ -38,20 +38,20 @@ struct digits_feed {
  * 0.979 on average and 0.967 at least. A batch of 48 can be shared by 1, 2, 3, 4, 6, 8, ... */
 struct digits_config digits_default(void)
 {
-	return (struct digits_config){
-	    .seed = 1,
-	    .trainers = 1,
-	    .batch = 48,
-	    .epochs = 22,
-	    .opt = {.rule = KERN_SGD, .lr = 0.5f},
-	};
+	const struct kern_setting lr = {"lr", 0.5};
+	struct digits_config config = {.seed = 1, .trainers = 1, .batch = 48, .epochs = 22};
+
+	/* Of a rule that there is, in its limits. */
+	if (kern_opt_parse("sgd", &lr, 1, &config.opt))
+		abort();
+	return config;
 }
 
 struct kern_opt digits_async_opt(const struct digits_config *config)
 {
 	struct kern_opt opt = config->opt;
 
-	opt.lr /= 2 * (float)config->trainers;
+	opt.value[0] /= 2 * (float)config->trainers;
 	return opt;
 }
 

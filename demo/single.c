@@ -86,8 +86,8 @@ static double run_step(struct run *run, const float *const *weights, const float
 
 		for (unsigned r = 0; r < trainers; r++)
 			shards[r] = at(run, GRADS + r, p);
-		kern_apply(&run->config.opt, at(run, WEIGHTS, p), &state, shards, trainers,
-			   mlp_params[p].len);
+		kern_apply_mean(&run->config.opt, step, at(run, WEIGHTS, p), &state, shards,
+				trainers, mlp_params[p].len);
 	}
 	return sum / trainers;
 }

@@ -12,13 +12,18 @@
 
 #include "base/err.h"
 
-#define KERN_LOOPS(isa)                                           \
-	{                                                         \
-		.name = #isa,                                     \
-		.apply = {[KERN_SGD] = kern_sgd_##isa,            \
-			  [KERN_MOMENTUM] = kern_momentum_##isa,  \
-			  [KERN_NESTEROV] = kern_nesterov_##isa}, \
-		.mean = kern_average_##isa,                       \
+#define KERN_RULE_OF(name, isa) &kern_rule_##name##_##isa,
+#define KERN_LOOPS(isa)                                                                 \
+	{                                                                               \
+		#isa,                                                                   \
+		(const struct kern_rule *const[]){KERN_RULES(KERN_RULE_OF, isa) NULL},  \
+		kern_merge_##isa,                                                       \
+		kern_nonfinite_##isa,                                                   \
+		kern_widen_##isa,                                                       \
+		kern_narrow_##isa,                                                      \
+		kern_adjust_##isa,                                                      \
+		kern_shrink_##isa,                                                      \
+		kern_squares_##isa,                                                     \
 	}
 
 /* Narrowest first. */
@@ -40,7 +45,7 @@ static bool supported(const struct kern_loops *set)
 {
 #if defined(__x86_64__)
 	if (!strcmp(set->name, "avx2"))
-		return __builtin_cpu_supports("avx2");
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 	if (!strcmp(set->name, "avx512"))
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
 #endif
@@ -110,6 +115,15 @@ const struct kern_loops *kern_loops(void)
 		abort();
 	}
 	return atomic_load_explicit(&in_use, memory_order_acquire);
+}
+
+const struct kern_rule *kern_rule_at(unsigned i)
+{
+	unsigned n = 0;
+
+	while (n < i && sets[0].rule[n])
+		n++;
+	return sets[0].rule[n];
 }
 
 const char *kern_isa(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * exp and log from their series, the normal quantile from a published rational approximation.
+ * exp, log and cosine from their series, the normal quantile from a published rational
+ * approximation.
  */
 #include "kernels/rmath.h"
 
@@ -14,6 +15,7 @@
 #define LN2_LOW  0x1.a39ef35793c76p-33
 #define INV_LN2  0x1.71547652b82fep+0
 #define SQRT2    0x1.6a09e667f3bcdp+0
+#define PI       0x1.921fb54442d18p+1
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -86,6 +88,66 @@ double rm_log(double x)
 	s = (m - 1) / (m + 1);
 	z = s * s;
 	return k * LN2_HIGH + (2 * s + (2 * s * (z * poly(c, COUNT(c), z)) + k * LN2_LOW));
+}
+
+/* By squaring: few roundings, and none where the powers fit. */
+static double whole_pow(double x, unsigned n)
+{
+	double y = 1;
+
+	for (; n; n >>= 1, x *= x)
+		if (n & 1)
+			y *= x;
+	return y;
+}
+
+/* The error of y ln x is what e^ magnifies: |y ln x| units in the last place. */
+double rm_pow(double x, double y)
+{
+	double most = rm_exp(709), z;
+
+	if (y <= 64 && y == (unsigned)y) {
+		z = whole_pow(x, (unsigned)y);
+		return z < most ? z : most;
+	}
+	if (x == 0)
+		return 0;
+	z = y * rm_log(x);
+	return z < 709 ? rm_exp(z) : most;
+}
+
+/* Folded to angles of at most pi/4, where the first term left out is less than 2^-57 of the sum:
+ * 1 - x and 1/2 - x are exact where they are taken. */
+double rm_cos_pi(double x)
+{
+	static const double cosine[] = {1.0,
+					-1.0 / 2,
+					1.0 / 24,
+					-1.0 / 720,
+					1.0 / 40320,
+					-1.0 / 3628800,
+					1.0 / 479001600,
+					-1.0 / 87178291200.,
+					1.0 / 20922789888000.};
+	static const double sine[] = {1.0,
+				      -1.0 / 6,
+				      1.0 / 120,
+				      -1.0 / 5040,
+				      1.0 / 362880,
+				      -1.0 / 39916800,
+				      1.0 / 6227020800.,
+				      -1.0 / 1307674368000.,
+				      1.0 / 355687428096000.};
+	double sign = x > 0.5 ? -1 : 1, y;
+
+	if (x > 0.5)
+		x = 1 - x;
+	if (x <= 0.25) {
+		y = PI * x;
+		return sign * poly(cosine, COUNT(cosine), y * y);
+	}
+	y = PI * (0.5 - x);
+	return sign * (y * poly(sine, COUNT(sine), y * y));
 }
 
 /* M. J. Wichura, "Algorithm AS 241: The Percentage Points of the Normal Distribution", Applied

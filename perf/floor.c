@@ -18,12 +18,12 @@ enum {
 	BUDGET_MS = 400,
 	/* Short work is repeated, so that the clock's own cost does not count. */
 	WORK_MIN_BYTES = 1 << 20,
-	ARRAYS = 4,
+	ARRAYS = 5,
 };
 
 struct bench {
 	size_t bytes;
-	float *array[ARRAYS]; /* weights, gradient, copy, state */
+	float *array[ARRAYS]; /* weights, gradient, copy, state, more state */
 };
 
 static void release(struct bench *b)
@@ -84,6 +84,18 @@ static void update_with_state(const struct bench *b)
 	}
 }
 
+static void update_with_two(const struct bench *b)
+{
+	float *restrict w = b->array[0], *restrict m = b->array[3], *restrict v = b->array[4];
+	const float *restrict g = b->array[1];
+
+	for (size_t i = 0; i < b->bytes / sizeof(float); i++) {
+		m[i] = 0.9f * m[i] + g[i];
+		v[i] = 0.9f * v[i] + g[i];
+		w[i] -= 0.01f * (m[i] + v[i]);
+	}
+}
+
 /* ---- timing -------------------------------------------------------------------------------- */
 
 typedef void (*part)(const struct bench *b);
@@ -133,10 +145,11 @@ static void measure(const struct bench *b, const part *parts, unsigned n, double
 		us[k] = median(samples[k], rounds);
 }
 
-int floor_step_us(size_t bytes, enum kern_rule rule, bool copy, double *us)
+int floor_step_us(size_t bytes, unsigned arrays, bool copy, double *us)
 {
+	static const part updates[] = {update_plain, update_with_state, update_with_two};
 	const part parts[3] = {copy ? copy_gradient : NULL,
-			       rule == KERN_SGD ? update_plain : update_with_state, copy_weights};
+			       updates[arrays < 2 ? arrays : 2], copy_weights};
 	double part_us[3];
 	struct bench b;
 	int rc = prepare(&b, bytes);

@@ -45,6 +45,7 @@ struct subject {
 	const char *name, *isa; /* isa is "" for references */
 	void (*run)(const struct subject *s, const struct arrays *a, unsigned grads, size_t len);
 	struct kern_opt opt;
+	float rate;
 	unsigned streams; /* arrays read, plus arrays written, without the gradients */
 	bool takes_grads;
 	uint64_t ns[ROUNDS_MAX]; /* of one call */
@@ -63,17 +64,17 @@ static void run_triad(const struct subject *s, const struct arrays *a, unsigned 
 	const float *restrict b = a->w, *restrict c = a->grads[0];
 
 	for (size_t i = 0; i < len; i++)
-		out[i] = b[i] + s->opt.lr * c[i];
+		out[i] = b[i] + s->rate * c[i];
 }
 
 static void run_saxpy(const struct subject *s, const struct arrays *a, unsigned grads, size_t len)
 {
-	kern_saxpy(len, -s->opt.lr, a->grads[0], a->w);
+	kern_saxpy(len, -s->rate, a->grads[0], a->w);
 }
 
 static void run_apply(const struct subject *s, const struct arrays *a, unsigned grads, size_t len)
 {
-	kern_apply(&s->opt, a->w, &a->buf, (const float *const *)a->grads, grads, len);
+	kern_apply_mean(&s->opt, 2, a->w, &a->buf, (const float *const *)a->grads, grads, len);
 }
 
 static void run_mean(const struct subject *s, const struct arrays *a, unsigned grads, size_t len)
@@ -87,21 +88,20 @@ static unsigned list_subjects(struct subject *s)
 	static const float lr = 1e-6f;
 	static const struct subject references[] = {
 	    {.name = "memcpy", .isa = "", .run = run_memcpy, .streams = 2},
-	    {.name = "triad", .isa = "", .run = run_triad, .streams = 3, .opt.lr = lr},
-	    {.name = "saxpy", .isa = "", .run = run_saxpy, .streams = 3, .opt.lr = lr},
+	    {.name = "triad", .isa = "", .run = run_triad, .streams = 3, .rate = lr},
+	    {.name = "saxpy", .isa = "", .run = run_saxpy, .streams = 3, .rate = lr},
 	};
 	static const struct subject loops[] = {
-	    {.name = "sgd", .run = run_apply, .streams = 2, .opt = {KERN_SGD, lr, 0, 0}},
+	    {.name = "sgd", .run = run_apply, .streams = 2},
 	    {.name = "momentum",
 	     .run = run_apply,
-	     .streams = 4,
-	     .opt = {KERN_MOMENTUM, lr, 0.9f, 0}},
+	     .streams = 4},
 	    {.name = "nesterov",
 	     .run = run_apply,
-	     .streams = 4,
-	     .opt = {KERN_NESTEROV, lr, 0.9f, 0}},
+	     .streams = 4},
 	    {.name = "mean", .run = run_mean, .streams = 1},
 	};
+	const struct kern_setting setting = {"lr", lr};
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < 3; i++)
@@ -111,6 +111,9 @@ static unsigned list_subjects(struct subject *s)
 			if (kern_isa_use(kern_isa_at(i)))
 				continue; /* this CPU lacks it */
 			s[n] = loops[l];
+			if (loops[l].run == run_apply &&
+			    kern_opt_parse(loops[l].name, &setting, 1, &s[n].opt))
+				abort();
 			s[n].isa = kern_isa_at(i);
 			s[n++].takes_grads = true;
 		}

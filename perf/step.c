@@ -79,7 +79,7 @@ static int join(struct loop *l)
 	if (rc == 0)
 		rc = lib(gs_start(l->trainer));
 	if (rc == 0 && l->config->view)
-		rc = lib(gs_weights_view(l->trainer, l->param, &l->view));
+		rc = lib(gs_weights_view(l->trainer, l->param, (const void **)&l->view));
 	return rc;
 }
 
@@ -90,7 +90,7 @@ static int gradient(struct loop *l, float **out)
 		*out = l->own;
 		return 0;
 	}
-	int rc = lib(gs_grad_buffer(l->trainer, l->param, out));
+	int rc = lib(gs_grad_buffer(l->trainer, l->param, (void **)out));
 	if (rc < 0)
 		return rc;
 	for (unsigned i = 0; i < l->n_filled; i++) {

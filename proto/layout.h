@@ -7,10 +7,15 @@
  *      u64 version word of each block: 2 × updates, + 1 while an update is under way
  *      … padding to a page …  the parameters, each at its weights_off
  *  slots    (server's memory; one trainer writes)
- *      struct layout_slots_head, then per parameter `slots` tensors at slots_off + s * slots_stride
+ *      struct layout_slots_head, then per parameter
+ *      at heads_off:   struct layout_push_head of each slot: what is to be known about a push
+ *      at slots_off:   slots, slots_stride apart. Of a dense parameter: the tensor, in its gradient's
+ *                      type. Of a table: `rows` ids (i64), then as many rows of values
+ *      at request_off: (tables) pull_rows ids, the rows that a pull asks for
  *  mailbox  (trainer's memory; the server writes)
  *      struct layout_mailbox_head, then u64 credit counter of each block,
- *      … padding to a page …  the landing area, which mirrors the parameters of `weights`
+ *      … padding to a page …  per parameter, at landing_off: where weights land. Of a dense
+ *      parameter: the tensor, in its weights' type. Of a table: pull_rows rows
  */
 #ifndef GS_PROTO_LAYOUT_H
 #define GS_PROTO_LAYOUT_H
@@ -31,10 +36,29 @@ struct layout_slots_head {
 _Static_assert(sizeof(struct layout_slots_head) == 64, "on the wire");
 
 struct layout_mailbox_head {
-	uint64_t released_step; /* sync: the last step that is wholly in the weights */
-	uint8_t pad[LAYOUT_ALIGN - 8];
+	uint64_t released_step; /* sync: the last step that is wholly in the weights; ssp: the last
+				 * one that this trainer may go past */
+	uint64_t nonfinite;     /* pushes of this trainer with an infinity or a NaN */
+	uint64_t skipped;       /* updates that were left out for one, anybody's */
+	uint64_t refused;       /* pushes of rows that were refused; a notice says why */
+	uint8_t pad[LAYOUT_ALIGN - 32];
 };
 _Static_assert(sizeof(struct layout_mailbox_head) == 64, "on the wire");
+
+/* Written by the trainer before the push that it is about, when it has something to say: what stood
+ * there before holds on. All zero: nothing was said. */
+struct layout_push_head {
+	float weight;    /* WIRE_WEIGHTED: samples behind the gradient; 0: 1 */
+	float scale;     /* the gradient is so many times too large (loss scaling); 0: 1 */
+	uint64_t seen;   /* 1 + the updates that the weights had seen of which the gradient is; 0: not
+			  * known */
+	uint32_t rows;   /* tables: rows in this slot */
+	uint32_t flags;  /* LAYOUT_MORE_ROWS */
+	uint8_t pad[LAYOUT_ALIGN - 24];
+};
+_Static_assert(sizeof(struct layout_push_head) == 64, "on the wire");
+
+enum { LAYOUT_MORE_ROWS = 1 }; /* tables: the push goes on in the next slot */
 
 static inline uint64_t layout_align(uint64_t n, uint64_t to)
 {
@@ -59,18 +83,6 @@ static inline uint64_t layout_credit_off(uint64_t block)
 static inline uint64_t layout_landing_start(uint64_t blocks)
 {
 	return layout_align(layout_credit_off(blocks), LAYOUT_PAGE);
-}
-
-/* Of a region `weights` of weights_len bytes. */
-static inline uint64_t layout_mailbox_len(uint64_t blocks, uint64_t weights_len)
-{
-	return layout_landing_start(blocks) + (weights_len - layout_weights_start(blocks));
-}
-
-/* Where the byte at `weights_off` of the weights lands in the mailbox. */
-static inline uint64_t layout_landing_off(uint64_t blocks, uint64_t weights_off)
-{
-	return layout_landing_start(blocks) + (weights_off - layout_weights_start(blocks));
 }
 
 #endif

@@ -8,6 +8,7 @@
  *   T hello → S welcome → T declare… (the last one says so) → S grant… (ditto) → T attach → S ready
  *   If ready says init: T writes initial weights (IMM_INIT), waits for their credits, T init_done.
  *   S start (weights are there and, in sync mode, enough trainers are) … work … T bye → S bye.
+ * Within the work: T set_rate → S rate_set, one under way at a time; S notice, at any time.
  * Either side may send error at any time; it is the last thing it sends.
  */
 #ifndef GS_PROTO_WIRE_H
@@ -22,8 +23,9 @@
 #define WIRE_NAME_MAX     127u
 #define WIRE_TEXT_MAX     511u
 #define WIRE_DIMS_MAX     8u
-#define WIRE_SETTINGS_MAX 12u
-#define WIRE_PARAMS_MAX   4u /* in one declare or grant */
+#define WIRE_SETTINGS_MAX 16u
+#define WIRE_SCHEDULE_MAX 255u
+#define WIRE_PARAMS_MAX   2u /* in one declare or grant */
 
 enum wire_kind {
 	WIRE_HELLO = 1,
@@ -36,12 +38,26 @@ enum wire_kind {
 	WIRE_START,
 	WIRE_BYE,
 	WIRE_ERROR,
+	WIRE_SET_RATE,
+	WIRE_RATE_SET,
+	WIRE_NOTICE,
 };
 
-enum wire_mode { WIRE_SYNC = 1, WIRE_ASYNC = 2 };
+enum wire_mode { WIRE_SYNC = 1, WIRE_ASYNC, WIRE_SSP };
 
 /* How a parameter gets its first values. */
 enum wire_init { WIRE_INIT_TRAINER = 1, WIRE_INIT_CONSTANT, WIRE_INIT_UNIFORM, WIRE_INIT_NORMAL };
+
+/* Of gradients on the wire, and of the weights that trainers read. */
+enum wire_dtype { WIRE_F32, WIRE_BF16, WIRE_F16 };
+
+/* How the gradients of several trainers become one. */
+enum wire_reduce { WIRE_MEAN, WIRE_SUM, WIRE_WEIGHTED };
+
+/* What becomes of a gradient with an infinity or a NaN. */
+enum wire_nonfinite { WIRE_NONFINITE_APPLY, WIRE_NONFINITE_REJECT, WIRE_NONFINITE_SKIP };
+
+enum wire_storage { WIRE_DENSE, WIRE_TABLE, WIRE_HASHED };
 
 enum wire_error_code {
 	WIRE_E_VERSION = 1, /* hello of another version */
@@ -53,6 +69,7 @@ enum wire_error_code {
 	WIRE_E_SHUTDOWN,    /* the server is stopping */
 	WIRE_E_INTERNAL,
 	WIRE_E_RANGE, /* rank not below the number of trainers */
+	WIRE_E_CAPACITY, /* a table is full */
 };
 
 struct wire_ref { /* a transport's reference to a region */
@@ -71,6 +88,7 @@ struct wire_hello {
 struct wire_welcome {
 	uint32_t version, rank, trainers; /* trainers: what the server was started for */
 	enum wire_mode mode;
+	uint32_t staleness; /* of WIRE_SSP: 1 at least */
 };
 
 struct wire_setting {
@@ -89,6 +107,18 @@ struct wire_param {
 	double init_a, init_b; /* constant: a; uniform: a..b, a <= b; normal: mean a, deviation
 				* b >= 0; all finite */
 	uint64_t init_seed;
+	char schedule[WIRE_SCHEDULE_MAX + 1]; /* of the learning rate; "": constant */
+	enum wire_dtype grad_type, weight_type;
+	enum wire_reduce reduce;
+	enum wire_nonfinite nonfinite;
+	enum wire_storage storage; /* tables have two dimensions, and seeded or constant values */
+	/* Of tables, else 0: */
+	uint32_t slot_rows;   /* rows in one slot: 1 at least */
+	uint32_t push_rows;   /* rows in one push, over its slots: slot_rows at least */
+	uint32_t pull_rows;   /* rows that a trainer's landing area holds: 1 at least */
+	uint32_t admit_after; /* hashed: touches before a row is kept */
+	uint64_t evict_after; /* hashed: updates of the table after which an untouched row may go;
+			       * 0: never */
 };
 
 struct wire_declare {
@@ -102,6 +132,9 @@ struct wire_declare {
 struct wire_place { /* of one parameter; in the order of declaration */
 	uint64_t elems, block_elems, weights_off, slots_off, slots_stride;
 	uint32_t first_block, blocks;
+	uint64_t heads_off;   /* in the slots: of its push heads */
+	uint64_t landing_off; /* in the mailbox */
+	uint64_t request_off; /* in the slots: of its rows' requests; tables only */
 };
 
 struct wire_grant {
@@ -125,6 +158,21 @@ struct wire_start {
 	uint64_t step; /* sync: the first step of this trainer */
 };
 
+struct wire_set_rate {
+	uint32_t param;
+	double rate; /* finite, 0 at least */
+};
+
+struct wire_rate_set {
+	uint32_t param;
+};
+
+struct wire_notice {
+	uint32_t param;
+	enum wire_error_code code;
+	char text[WIRE_TEXT_MAX + 1];
+};
+
 struct wire_error {
 	enum wire_error_code code;
 	char text[WIRE_TEXT_MAX + 1];
@@ -141,6 +189,9 @@ struct wire_msg {
 		struct wire_ready ready;
 		struct wire_start start;
 		struct wire_error error;
+		struct wire_set_rate set_rate;
+		struct wire_rate_set rate_set;
+		struct wire_notice notice;
 	};
 };
 
@@ -153,6 +204,10 @@ int wire_encode(const struct wire_msg *msg, void *buf, size_t cap);
  * -ENOMEM (it unpacks to more than any message of ours: the memory for it is on the stack, and
  * bounded). */
 int wire_decode(const void *buf, size_t len, struct wire_msg *out);
+
+/* What kind an encoded message claims to be, by its first byte; wire_decode refuses one that is
+ * another. 0: none that is known. */
+enum wire_kind wire_peek(const void *buf, size_t len);
 
 const char *wire_kind_name(enum wire_kind kind);
 /* The negative errno that stands for an error code in the library's API. */

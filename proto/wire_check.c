@@ -126,6 +126,57 @@ static int check_settings(const struct wire_param *p, int err)
 	return 0;
 }
 
+static int check_formats(const struct wire_param *p, int err)
+{
+	int rc = check_enum("grad_type", (int)p->grad_type, WIRE_F32, WIRE_F16, err);
+
+	if (rc == 0)
+		rc = check_enum("weight_type", (int)p->weight_type, WIRE_F32, WIRE_F16, err);
+	if (rc == 0)
+		rc = check_enum("reduce", (int)p->reduce, WIRE_MEAN, WIRE_WEIGHTED, err);
+	if (rc == 0)
+		rc = check_enum("nonfinite", (int)p->nonfinite, WIRE_NONFINITE_APPLY,
+				WIRE_NONFINITE_SKIP, err);
+	if (rc == 0)
+		rc = check_enum("storage", (int)p->storage, WIRE_DENSE, WIRE_HASHED, err);
+	return rc;
+}
+
+/* Rows are counted in 32 bits on the wire, and a slot's bytes in 64. */
+#define ROWS_LIMIT (1u << 26)
+
+static int check_rows(const char *field, uint32_t n, uint32_t min, int err)
+{
+	if (n < min || n > ROWS_LIMIT)
+		return err_set(err, "%s: %u; must be %u to %u", field, n, min, ROWS_LIMIT);
+	return 0;
+}
+
+static int check_table(const struct wire_param *p, int err)
+{
+	bool hashed = p->storage == WIRE_HASHED;
+	int rc;
+
+	if (p->storage == WIRE_DENSE) {
+		if (p->slot_rows || p->push_rows || p->pull_rows || p->admit_after || p->evict_after)
+			return err_set(err, "slot_rows, push_rows, pull_rows, admit_after, "
+					    "evict_after: only tables have them");
+		return 0;
+	}
+	if (p->ndim != 2)
+		return err_set(err, "ndim: %u; a table has 2, rows and their length", p->ndim);
+	if (p->init == WIRE_INIT_TRAINER)
+		return err_set(err, "init: a table's first values are constant, uniform or normal");
+	rc = check_rows("slot_rows", p->slot_rows, 1, err);
+	if (rc == 0)
+		rc = check_rows("push_rows", p->push_rows, p->slot_rows, err);
+	if (rc == 0)
+		rc = check_rows("pull_rows", p->pull_rows, 1, err);
+	if (rc == 0 && !hashed && (p->admit_after || p->evict_after))
+		rc = err_set(err, "admit_after, evict_after: only hashed tables have them");
+	return rc;
+}
+
 static int check_param(const struct wire_param *p, int err)
 {
 	int rc = check_name("name", p->name, sizeof(p->name), 1, err);
@@ -139,6 +190,12 @@ static int check_param(const struct wire_param *p, int err)
 		rc = check_settings(p, err);
 	if (rc == 0)
 		rc = check_init(p, err);
+	if (rc == 0)
+		rc = check_text("schedule", p->schedule, sizeof(p->schedule), err);
+	if (rc == 0)
+		rc = check_formats(p, err);
+	if (rc == 0)
+		rc = check_table(p, err);
 	return rc < 0 ? err_wrap(rc, "\"%s\"", p->name) : 0;
 }
 
@@ -161,9 +218,35 @@ static int check_hello(const struct wire_hello *h, int err)
 	return check_name("name", h->name, sizeof(h->name), 0, err);
 }
 
+static int check_welcome(const struct wire_welcome *w, int err)
+{
+	int rc = check_enum("mode", (int)w->mode, WIRE_SYNC, WIRE_SSP, err);
+
+	if (rc == 0 && (w->mode == WIRE_SSP) != (w->staleness > 0))
+		rc = err_set(err, "staleness: %u; it is 1 at least in ssp mode, and 0 elsewhere",
+			     w->staleness);
+	return rc;
+}
+
+static int check_set_rate(const struct wire_set_rate *s, int err)
+{
+	int rc = check_finite("rate", s->rate, err);
+
+	if (rc == 0 && s->rate < 0)
+		rc = err_set(err, "rate: %g; must be 0 at least", s->rate);
+	return rc;
+}
+
+static int check_notice(const struct wire_notice *n, int err)
+{
+	int rc = check_enum("code", (int)n->code, WIRE_E_VERSION, WIRE_E_CAPACITY, err);
+
+	return rc < 0 ? rc : check_text("text", n->text, sizeof(n->text), err);
+}
+
 static int check_error(const struct wire_error *e, int err)
 {
-	int rc = check_enum("code", (int)e->code, WIRE_E_VERSION, WIRE_E_RANGE, err);
+	int rc = check_enum("code", (int)e->code, WIRE_E_VERSION, WIRE_E_CAPACITY, err);
 
 	return rc < 0 ? rc : check_text("text", e->text, sizeof(e->text), err);
 }
@@ -174,13 +257,18 @@ static int check_body(const struct wire_msg *msg, int err)
 	case WIRE_HELLO:
 		return check_hello(&msg->hello, err);
 	case WIRE_WELCOME:
-		return check_enum("mode", (int)msg->welcome.mode, WIRE_SYNC, WIRE_ASYNC, err);
+		return check_welcome(&msg->welcome, err);
 	case WIRE_DECLARE:
 		return check_declare(&msg->declare, err);
 	case WIRE_GRANT:
 		return check_count("place", msg->grant.n, WIRE_PARAMS_MAX, msg->grant.last, err);
 	case WIRE_ERROR:
 		return check_error(&msg->error, err);
+	case WIRE_SET_RATE:
+		return check_set_rate(&msg->set_rate, err);
+	case WIRE_NOTICE:
+		return check_notice(&msg->notice, err);
+	case WIRE_RATE_SET:
 	case WIRE_ATTACH:
 	case WIRE_READY:
 	case WIRE_INIT_DONE:
@@ -188,7 +276,7 @@ static int check_body(const struct wire_msg *msg, int err)
 	case WIRE_BYE:
 		return 0;
 	}
-	return err_set(err, "kind: %d; known are %d to %d", (int)msg->kind, WIRE_HELLO, WIRE_ERROR);
+	return err_set(err, "kind: %d; known are %d to %d", (int)msg->kind, WIRE_HELLO, WIRE_NOTICE);
 }
 
 int wire_check(const struct wire_msg *msg, int err)
@@ -204,10 +292,11 @@ const char *wire_kind_name(enum wire_kind kind)
 	    [WIRE_HELLO] = "hello",         [WIRE_WELCOME] = "welcome", [WIRE_DECLARE] = "declare",
 	    [WIRE_GRANT] = "grant",         [WIRE_ATTACH] = "attach",   [WIRE_READY] = "ready",
 	    [WIRE_INIT_DONE] = "init_done", [WIRE_START] = "start",     [WIRE_BYE] = "bye",
-	    [WIRE_ERROR] = "error",
+	    [WIRE_ERROR] = "error",        [WIRE_SET_RATE] = "set_rate",
+	    [WIRE_RATE_SET] = "rate_set",  [WIRE_NOTICE] = "notice",
 	};
 
-	if ((unsigned)kind < WIRE_HELLO || (unsigned)kind > WIRE_ERROR)
+	if ((unsigned)kind < WIRE_HELLO || (unsigned)kind > WIRE_NOTICE)
 		return "unknown";
 	return names[kind];
 }
@@ -227,6 +316,8 @@ int wire_error_errno(enum wire_error_code code)
 		return -EINVAL;
 	case WIRE_E_MEMORY:
 		return -ENOMEM;
+	case WIRE_E_CAPACITY:
+		return -ENOSPC;
 	case WIRE_E_SHUTDOWN:
 		return -ESHUTDOWN;
 	case WIRE_E_INTERNAL:

@@ -100,7 +100,17 @@ static int get_param(const Gradslot__Param *from, struct wire_param *out)
 	out->init_a = from->init_a;
 	out->init_b = from->init_b;
 	out->init_seed = from->init_seed;
-	return 0;
+	out->grad_type = (enum wire_dtype)from->grad_type;
+	out->weight_type = (enum wire_dtype)from->weight_type;
+	out->reduce = (enum wire_reduce)from->reduce;
+	out->nonfinite = (enum wire_nonfinite)from->non_finite;
+	out->storage = (enum wire_storage)from->storage;
+	out->slot_rows = from->slot_rows;
+	out->push_rows = from->push_rows;
+	out->pull_rows = from->pull_rows;
+	out->admit_after = from->admit_after;
+	out->evict_after = from->evict_after;
+	return get_name("schedule", from->schedule, out->schedule, sizeof(out->schedule));
 }
 
 static int get_declare(const Gradslot__Declare *from, struct wire_declare *out)
@@ -137,6 +147,9 @@ static int get_grant(const Gradslot__Grant *from, struct wire_grant *out)
 		    .slots_stride = p->slots_stride,
 		    .first_block = p->first_block,
 		    .blocks = p->blocks,
+		    .heads_off = p->heads_off,
+		    .landing_off = p->landing_off,
+		    .request_off = p->request_off,
 		};
 	}
 	if (!from->last)
@@ -160,6 +173,7 @@ static int get_body(const Gradslot__Message *from, struct wire_msg *out)
 		out->welcome.rank = from->welcome->rank;
 		out->welcome.trainers = from->welcome->trainers;
 		out->welcome.mode = (enum wire_mode)from->welcome->mode;
+		out->welcome.staleness = from->welcome->staleness;
 		return 0;
 	case WIRE_DECLARE:
 		return get_declare(from->declare, &out->declare);
@@ -177,12 +191,32 @@ static int get_body(const Gradslot__Message *from, struct wire_msg *out)
 		out->error.code = (enum wire_error_code)from->error->code;
 		return get_name("text", from->error->text, out->error.text,
 				sizeof(out->error.text));
+	case WIRE_SET_RATE:
+		out->set_rate.param = from->set_rate->param;
+		out->set_rate.rate = from->set_rate->rate;
+		return 0;
+	case WIRE_RATE_SET:
+		out->rate_set.param = from->rate_set->param;
+		return 0;
+	case WIRE_NOTICE:
+		out->notice.param = from->notice->param;
+		out->notice.code = (enum wire_error_code)from->notice->code;
+		return get_name("text", from->notice->text, out->notice.text,
+				sizeof(out->notice.text));
 	case WIRE_INIT_DONE:
 	case WIRE_BYE:
 		return 0;
 	}
 	return err_set(EPROTO, "kind: %d; known are %d to %d", (int)out->kind, WIRE_HELLO,
-		       WIRE_ERROR);
+		       WIRE_NOTICE);
+}
+
+enum wire_kind wire_peek(const void *buf, size_t len)
+{
+	/* A field's key is its number and, in the low three bits, its wire type (2: bytes). */
+	unsigned first = len > 0 ? *(const uint8_t *)buf : 0, kind = first >> 3;
+
+	return (first & 7) == 2 && kind <= WIRE_NOTICE ? (enum wire_kind)kind : (enum wire_kind)0;
 }
 
 int wire_decode(const void *buf, size_t len, struct wire_msg *out)
@@ -207,6 +241,9 @@ int wire_decode(const void *buf, size_t len, struct wire_msg *out)
 	memset(&msg, 0, sizeof(msg));
 	/* The fields of the oneof are numbered as the kinds. 0: none that is known. */
 	msg.kind = (enum wire_kind)from->kind_case;
+	if (msg.kind != wire_peek(buf, len))
+		return err_set(EPROTO, "control message: it begins as kind %d and ends as %d",
+			       (int)wire_peek(buf, len), (int)msg.kind);
 	rc = get_body(from, &msg);
 	if (rc < 0)
 		return err_wrap(rc, "%s message", wire_kind_name(msg.kind));

@@ -33,6 +33,9 @@ struct parts {
 		Gradslot__Start start;
 		Gradslot__Bye bye;
 		Gradslot__Error error;
+		Gradslot__SetRate set_rate;
+		Gradslot__RateSet rate_set;
+		Gradslot__Notice notice;
 	} body;
 	Gradslot__Ref ref[2];
 	struct param_parts param[WIRE_PARAMS_MAX];
@@ -77,6 +80,17 @@ static void put_param(const struct wire_param *p, struct param_parts *out)
 	pb->init_a = p->init_a;
 	pb->init_b = p->init_b;
 	pb->init_seed = p->init_seed;
+	pb->schedule = bytes_of(p->schedule);
+	pb->grad_type = (Gradslot__DType)p->grad_type;
+	pb->weight_type = (Gradslot__DType)p->weight_type;
+	pb->reduce = (Gradslot__Reduce)p->reduce;
+	pb->non_finite = (Gradslot__NonFinite)p->nonfinite;
+	pb->storage = (Gradslot__Storage)p->storage;
+	pb->slot_rows = p->slot_rows;
+	pb->push_rows = p->push_rows;
+	pb->pull_rows = p->pull_rows;
+	pb->admit_after = p->admit_after;
+	pb->evict_after = p->evict_after;
 }
 
 static void put_declare(const struct wire_declare *d, struct parts *parts)
@@ -110,6 +124,9 @@ static void put_grant(const struct wire_grant *g, struct parts *parts)
 		place->slots_stride = g->place[i].slots_stride;
 		place->first_block = g->place[i].first_block;
 		place->blocks = g->place[i].blocks;
+		place->heads_off = g->place[i].heads_off;
+		place->landing_off = g->place[i].landing_off;
+		place->request_off = g->place[i].request_off;
 		parts->place_ptr[i] = place;
 	}
 	pb->n_place = g->n;
@@ -137,6 +154,7 @@ static void put_body(const struct wire_msg *msg, struct parts *parts)
 		parts->body.welcome.rank = msg->welcome.rank;
 		parts->body.welcome.trainers = msg->welcome.trainers;
 		parts->body.welcome.mode = (Gradslot__Mode)msg->welcome.mode;
+		parts->body.welcome.staleness = msg->welcome.staleness;
 		break;
 	case WIRE_DECLARE:
 		put_declare(&msg->declare, parts);
@@ -166,6 +184,21 @@ static void put_body(const struct wire_msg *msg, struct parts *parts)
 		gradslot__error__init(&parts->body.error);
 		parts->body.error.code = (Gradslot__ErrorCode)msg->error.code;
 		parts->body.error.text = bytes_of(msg->error.text);
+		break;
+	case WIRE_SET_RATE:
+		gradslot__set_rate__init(&parts->body.set_rate);
+		parts->body.set_rate.param = msg->set_rate.param;
+		parts->body.set_rate.rate = msg->set_rate.rate;
+		break;
+	case WIRE_RATE_SET:
+		gradslot__rate_set__init(&parts->body.rate_set);
+		parts->body.rate_set.param = msg->rate_set.param;
+		break;
+	case WIRE_NOTICE:
+		gradslot__notice__init(&parts->body.notice);
+		parts->body.notice.param = msg->notice.param;
+		parts->body.notice.code = (Gradslot__ErrorCode)msg->notice.code;
+		parts->body.notice.text = bytes_of(msg->notice.text);
 		break;
 	}
 }

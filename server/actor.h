@@ -24,12 +24,15 @@ enum item_kind {
 	ITEM_INIT,   /* a slot holds initial weights */
 	ITEM_PULL,   /* a trainer wants a block written to it */
 	ITEM_CREDIT, /* a credit could not be written for lack of room: again */
+	ITEM_RATE,   /* a trainer sets the learning rate */
+	ITEM_MEASURE, /* the barrier of the step is complete: what does the gradient come to? */
 	ITEM_SETTLE, /* the barrier of the step is complete: settle what is open */
 	/* to the round */
 	ITEM_JOIN,
 	ITEM_PASS,
 	ITEM_LEAVE,
 	ITEM_RELEASE, /* a release could not be written for lack of room: again */
+	ITEM_MEASURED, /* every global parameter's gradient was measured */
 	ITEM_SETTLED, /* every block of the step is in the weights */
 };
 

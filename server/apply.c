@@ -4,11 +4,12 @@
  */
 #include "server/apply.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Readers look at the version word before and after what they read (a sequence lock): odd, or
  * changed, means that they may have seen parts of two versions. */
-static void publish_begin(struct block *b)
+void apply_begin(struct block *b)
 {
 	uint64_t v = atomic_load_explicit(b->version, memory_order_relaxed);
 
@@ -17,7 +18,7 @@ static void publish_begin(struct block *b)
 	atomic_thread_fence(memory_order_release);
 }
 
-static void publish_end(struct block *b)
+void apply_end(struct block *b)
 {
 	uint64_t v = atomic_load_explicit(b->version, memory_order_relaxed);
 
@@ -25,20 +26,67 @@ static void publish_end(struct block *b)
 	atomic_store_explicit(b->version, v + 1, memory_order_release);
 }
 
-void apply_gradients(struct block *b, const float *const *grads, uint32_t n)
+static bool has_copy(const struct param *p)
+{
+	return p->published != p->weights;
+}
+
+struct kern_step apply_step(const struct block *b, uint64_t clock)
+{
+	const struct param *p = b->param;
+
+	return (struct kern_step){
+		.t = block_updates(b) + 1,
+		.lr = (float)schedule_rate(&p->schedule, p->lr, clock),
+		.clip = 1,
+		.ratio = 1,
+		.copy_dtype = param_weight_type(p),
+		.copy = has_copy(p) ? block_published(b) : NULL,
+	};
+}
+
+bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_grads *g)
 {
 	struct param *p = b->param;
-	float *state[TABLE_MAX_STATE];
+	float *state[KERN_STATE_MAX];
+	bool nonfinite;
 
 	for (unsigned i = 0; i < kern_opt_arrays(&p->opt); i++)
 		state[i] = p->state[i] + b->first;
-	publish_begin(b);
-	kern_apply(&p->opt, p->weights + b->first, state, grads, n, b->elems);
-	publish_end(b);
+	apply_begin(b);
+	nonfinite = kern_apply(&p->opt, step, g, p->weights + b->first, state, b->elems);
+	apply_end(b);
+	return nonfinite;
 }
 
-void apply_values(struct block *b, const float *values)
+static void take_plane(float *w, enum apply_plane plane, const uint16_t *half, uint64_t n)
 {
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t bits = 0;
+
+		if (plane == APPLY_LOWER)
+			memcpy(&bits, &w[i], sizeof(bits));
+		bits |= plane == APPLY_LOWER ? half[i] : (uint32_t)half[i] << 16;
+		memcpy(&w[i], &bits, sizeof(bits));
+	}
+}
+
+void apply_values(struct block *b, enum apply_plane plane, const void *values)
+{
+	float *w = b->param->weights + b->first;
+
 	/* Not an update: nobody reads weights before they are all there. */
-	memcpy(b->param->weights + b->first, values, block_bytes(b));
+	if (plane == APPLY_ALL)
+		memcpy(w, values, b->elems * sizeof(float));
+	else
+		take_plane(w, plane, values, b->elems);
+	if (has_copy(b->param))
+		kern_narrow(param_weight_type(b->param), w, block_published(b), b->elems);
+}
+
+float apply_clip(double limit, double norm2)
+{
+	double factor = limit / (sqrt(norm2) + 1e-6);
+
+	return factor >= 1 ? 1 : (float)factor;
 }

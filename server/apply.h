@@ -7,9 +7,22 @@
 
 #include "server/table.h"
 
-/* One optimizer step of the block with the mean of n gradients, n ≥ 1. */
-void apply_gradients(struct block *b, const float *const *grads, uint32_t n);
-/* Sets the block's weights. */
-void apply_values(struct block *b, const float *values);
+/* The block's next step, at the rate that holds at this clock (kernels/schedule.h). */
+struct kern_step apply_step(const struct block *b, uint64_t clock);
+/* Takes it, with gradients whose element 0 is the block's first. True: they came to an infinity or a
+ * NaN somewhere. */
+bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_grads *g);
+
+/* Parts of a block's initial weights: all of it, or the upper and then the lower halves of its
+ * floats, which fit a slot of a 16-bit type. */
+enum apply_plane { APPLY_ALL, APPLY_UPPER, APPLY_LOWER };
+void apply_values(struct block *b, enum apply_plane plane, const void *values);
+
+/* What clipping a gradient to `limit` multiplies it by: torch.nn.utils.clip_grad_norm_'s. */
+float apply_clip(double limit, double norm2);
+
+/* Around writing any of a block's weights. */
+void apply_begin(struct block *b);
+void apply_end(struct block *b);
 
 #endif

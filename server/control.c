@@ -108,6 +108,10 @@ void control_note(struct note *note)
 		handshake_left(s);
 		session_put(s);
 		break;
+	case NOTE_RATE:
+		handshake_rate_set(s);
+		session_put(s);
+		break;
 	case NOTE_REAP:
 		reap(s);
 		break;

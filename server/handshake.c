@@ -133,7 +133,8 @@ static void on_hello(struct session *s, const struct wire_hello *hello)
 		.version = WIRE_VERSION,
 		.rank = s->rank,
 		.trainers = srv->opt.trainers,
-		.mode = srv->opt.mode == SRV_SYNC ? WIRE_SYNC : WIRE_ASYNC,
+		.mode = (enum wire_mode)srv->opt.mode, /* numbered alike */
+		.staleness = srv->opt.staleness,
 	};
 	session_set_state(s, SESSION_DECLARING);
 	s->deadline = 0; /* it may load its data first: its rank tells it which */
@@ -281,7 +282,7 @@ static void join(struct session *s)
 {
 	atomic_fetch_add(&s->srv->joined, 1);
 	session_set_state(s, SESSION_JOINING);
-	if (s->srv->opt.mode == SRV_SYNC)
+	if (s->srv->opt.mode != SRV_ASYNC)
 		session_queue(s, &s->join);
 	else
 		activate(s, 0);
@@ -339,11 +340,43 @@ void handshake_started(struct session *s)
 		activate(s, s->first_step);
 }
 
+/* ---- learning rates ---------------------------------------------------------------------------- */
+
+static void on_set_rate(struct session *s, const struct wire_set_rate *set)
+{
+	struct table *t = srv_table(s->srv);
+
+	if (s->rate_busy || set->param >= t->params) {
+		session_condemn(s, WIRE_E_PROTOCOL, "the rate of parameter %u: %s", set->param,
+				s->rate_busy ? "another is being set" : "there is none");
+		return;
+	}
+	s->rate_busy = true;
+	s->rate = (struct rate){
+		.item = {.kind = ITEM_RATE, .home = &t->param[set->param].actor},
+		.session = s,
+		.param = set->param,
+		.lr = set->rate,
+	};
+	session_queue(s, &s->rate.item);
+}
+
+void handshake_rate_set(struct session *s)
+{
+	struct wire_msg msg = {.kind = WIRE_RATE_SET, .rate_set = {.param = s->rate.param}};
+
+	s->rate_busy = false;
+	log_info("%s: sets the rate of \"%s\" to %g", s->who,
+		 srv_table(s->srv)->param[s->rate.param].decl.name, s->rate.lr);
+	if (session_state(s) == SESSION_ACTIVE && !atomic_load(&s->condemned))
+		send_msg(s, &msg);
+}
+
 /* ---- leaving ----------------------------------------------------------------------------------- */
 
 static void on_bye(struct session *s)
 {
-	bool in_round = s->srv->opt.mode == SRV_SYNC && session_state(s) >= SESSION_JOINING;
+	bool in_round = s->srv->opt.mode != SRV_ASYNC && session_state(s) >= SESSION_JOINING;
 
 	session_set_state(s, SESSION_LEAVING);
 	if (in_round)
@@ -383,7 +416,7 @@ void handshake_closed(struct session *s)
 	session_set_state(s, SESSION_CLOSED);
 	s->deadline = 0;
 	give_rank_back(s);
-	if (srv->opt.mode == SRV_SYNC && (was == SESSION_JOINING || was == SESSION_ACTIVE))
+	if (srv->opt.mode != SRV_ASYNC && (was == SESSION_JOINING || was == SESSION_ACTIVE))
 		session_queue(s, &s->leave);
 	if (srv->initialiser == s) {
 		srv->initialiser = NULL;
@@ -404,6 +437,8 @@ static bool fits(enum session_state state, enum wire_kind kind)
 		return state == SESSION_ATTACHING;
 	case WIRE_INIT_DONE:
 		return state == SESSION_INITIALISING;
+	case WIRE_SET_RATE:
+		return state == SESSION_ACTIVE;
 	case WIRE_BYE:
 		return state >= SESSION_DECLARING && state <= SESSION_ACTIVE;
 	case WIRE_ERROR:
@@ -431,6 +466,9 @@ static void dispatch(struct session *s, const struct wire_msg *msg)
 	case WIRE_BYE:
 		on_bye(s);
 		break;
+	case WIRE_SET_RATE:
+		on_set_rate(s, &msg->set_rate);
+		break;
 	default: /* WIRE_ERROR: fits() lets nothing else through */
 		log_warn("%s: it says: %s", s->who, msg->error.text);
 		tp_conn_close(s->conn);
@@ -444,7 +482,7 @@ void handshake_message(struct session *s, const void *data, uint32_t len)
 
 	if (atomic_load(&s->condemned) || session_state(s) == SESSION_CLOSED)
 		return;
-	s->answered++;
+	s->answered += wire_peek(data, len) != WIRE_SET_RATE;
 	if (wire_decode(data, len, &msg))
 		session_condemn(s, WIRE_E_PROTOCOL, "control message: %s", err_text());
 	else if (!fits(session_state(s), msg.kind))

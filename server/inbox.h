@@ -18,6 +18,7 @@ enum note_kind {
 	NOTE_CLOSED,  /* the connection is over */
 	NOTE_STARTED, /* the round took it in: its first step is set */
 	NOTE_LEFT,    /* the round let it go */
+	NOTE_RATE,    /* the learning rate that it set holds */
 	NOTE_REAP,    /* the last reference is gone */
 };
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "server/inbox.h"
+#include "server/pace.h"
 #include "server/round.h"
 #include "server/sched.h"
 #include "server/server.h"
@@ -37,6 +38,7 @@ struct srv {
 	struct sched sched;
 	struct inbox inbox;
 	struct round round; /* sync */
+	struct pace pace;   /* ssp */
 	_Atomic bool stop;        /* srv_stop was called */
 	_Atomic bool pollers_end; /* pollers return */
 
@@ -79,6 +81,7 @@ void handshake_message(struct session *s, const void *data, uint32_t len);
 void handshake_flush(struct session *s);
 void handshake_started(struct session *s);
 void handshake_left(struct session *s);
+void handshake_rate_set(struct session *s);
 /* The connection of `s` is over: gives back its rank and its part in what others wait for. */
 void handshake_closed(struct session *s);
 void handshake_drop_outgoing(struct session *s);

@@ -28,8 +28,9 @@ static uint64_t times(uint64_t a, uint64_t b)
 
 uint64_t memory_total(const struct memory_plan *p)
 {
-	return plus(plus(plus(p->weights, p->state), p->blocks),
-		    times(plus(plus(p->slots, p->bookkeeping), p->staging), p->trainers));
+	uint64_t each = plus(plus(p->slots, p->bookkeeping), plus(p->backups, p->staging));
+
+	return plus(plus(plus(p->weights, p->state), p->blocks), times(each, p->trainers));
 }
 
 uint64_t memory_pinned(const struct memory_plan *p)
@@ -41,10 +42,10 @@ void memory_describe(const struct memory_plan *p, char *text, size_t cap)
 {
 	snprintf(text, cap,
 		 "weights %s + optimizer state %s + blocks %s + (slots %s + bookkeeping %s + "
-		 "staging %s) × %u trainers = %s",
+		 "backups %s + staging %s) × %u trainers = %s",
 		 size_text(p->weights).s, size_text(p->state).s, size_text(p->blocks).s,
 		 size_text(p->slots).s, size_text(p->bookkeeping).s,
-		 size_text(p->staging).s, p->trainers, size_text(memory_total(p)).s);
+		 size_text(p->backups).s, size_text(p->staging).s, p->trainers, size_text(memory_total(p)).s);
 }
 
 static uint64_t memlock_limit(void)

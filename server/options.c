@@ -41,7 +41,8 @@ int options_check(const struct srv_options *opt)
 	} ranges[] = {
 		{"number of listeners", opt->n_listen, 1, SRV_MAX_LISTENERS},
 		{"trainers", opt->trainers, 1, SRV_MAX_TRAINERS},
-		{"mode", opt->mode, SRV_SYNC, SRV_ASYNC},
+		{"mode", opt->mode, SRV_SYNC, SRV_SSP},
+		{"staleness", opt->staleness, 0, opt->mode == SRV_SSP ? SRV_MAX_STALENESS : 0},
 		{"pollers", opt->pollers, 1, SRV_MAX_POLLERS},
 		{"workers", opt->workers, 0, SRV_MAX_WORKERS},
 		{"block size in KiB", opt->block_kib, 1, GEOMETRY_MAX_BLOCK_BYTES / 1024},

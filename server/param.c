@@ -1,63 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A parameter's actor: what happens to the gradients that come out of its queue.
- *
- * Async: each is an optimizer step of its own. Sync: it waits in its block until every member of
- * the step delivered, or until the barrier is complete; then one pass over all of them, in rank
- * order, so that the result does not depend on the order in which they came.
+ * A parameter's actor: what comes out of its queue, and where it goes.
  */
-#include "server/apply.h"
-#include "server/internal.h"
+#include "server/param.h"
 
-static struct block *block_of(const struct slot *slot)
+#include <string.h>
+
+#include "proto/layout.h"
+
+uint64_t param_clock(const struct param *p, const struct block *b)
 {
-	return &srv_table(slot->session->srv)->block[slot->block];
+	return p->srv->opt.mode == SRV_SYNC ? round_step(&p->srv->round) - 1 : block_updates(b);
 }
 
-static void param_settled(struct param *p, struct block *b, uint64_t step)
+void param_unit_settled(struct param *p)
 {
-	b->settled_step = step;
-	b->delivered = 0;
 	atomic_store_explicit(&p->settled,
 			      atomic_load_explicit(&p->settled, memory_order_relaxed) + 1,
 			      memory_order_release);
 	round_done_one(&p->srv->round);
 }
 
-/* Ends the step for a block: the mean over those that delivered, or nothing when nobody did. */
-static void settle(struct param *p, struct block *b, uint64_t step)
+void param_free_block(struct block *b)
 {
-	const float *grads[SRV_MAX_TRAINERS];
-	uint32_t ranks = p->srv->opt.trainers, n = 0;
+	uint32_t ranks = srv_table(b->param->srv)->ranks;
 
-	for (uint32_t r = 0; b->delivered && r < ranks; r++)
-		if (b->by_rank[r])
-			grads[n++] = b->by_rank[r]->data;
-	if (n)
-		apply_gradients(b, grads, n);
-	for (uint32_t r = 0; n && r < ranks; r++) {
+	for (uint32_t r = 0; b->delivered && r < ranks; r++) {
 		if (b->by_rank[r])
 			session_free_slot(b->by_rank[r]);
 		b->by_rank[r] = NULL;
 	}
-	param_settled(p, b, step);
+	b->delivered = 0;
 }
 
-static void sync_gradient(struct param *p, struct slot *slot)
-{
-	struct block *b = block_of(slot);
-
-	b->by_rank[slot->session->rank] = slot;
-	if (++b->delivered == round_expected(&p->srv->round))
-		settle(p, b, slot->step);
-}
-
-static void async_gradient(struct slot *slot)
+void param_credit(struct slot *slot)
 {
 	struct session *s = slot->session;
 	bool notify = slot->notify;
 
-	apply_gradients(block_of(slot), &slot->data, 1);
 	/* Free before the credit: with it the trainer may fill the slot again. */
 	session_get(s);
 	session_free_slot(slot);
@@ -65,35 +45,121 @@ static void async_gradient(struct slot *slot)
 	session_put(s);
 }
 
-static void initial_values(struct slot *slot)
+void param_applied(struct slot *slot)
 {
 	struct session *s = slot->session;
-	struct block *b = block_of(slot);
-	bool notify = slot->notify;
 
-	apply_values(b, slot->data);
-	if (!b->initialised) {
-		b->initialised = true;
-		atomic_fetch_sub(&srv_table(s->srv)->init_left, 1);
-	}
 	session_get(s);
-	session_free_slot(slot);
-	session_credit(s, b->id, notify);
+	param_credit(slot);
+	if (s->srv->opt.mode == SRV_SSP)
+		session_settled_one(s);
 	session_put(s);
 }
 
-/* The barrier is complete: nothing more will come for this step. */
-static void settle_open_blocks(struct param *p)
+void param_blame(struct slot *slot)
 {
-	struct table *t = srv_table(p->srv);
-	uint64_t step = round_step(&p->srv->round);
+	const struct param *p = slot_block(slot)->param;
+	struct slot *first;
 
-	for (uint32_t i = 0; i < p->cut.blocks; i++) {
-		struct block *b = &t->block[p->place.first_block + i];
+	first = slot - (size_t)(slot->block - p->place.first_block) * srv_table(p->srv)->slots;
+	if (first->blamed == slot->push)
+		return;
+	first->blamed = slot->push;
+	session_count(slot->session, SESSION_NONFINITE);
+}
 
-		if (b->settled_step < step)
-			settle(p, b, step);
+/* ---- how old gradients are ------------------------------------------------------------------- */
+
+static void count_up(_Atomic uint64_t *word, uint64_t by)
+{
+	atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + by,
+			      memory_order_relaxed);
+}
+
+void param_note_age(struct param *p, const struct slot *slot)
+{
+	uint64_t updates = block_updates(slot_block(slot));
+	uint64_t seen = slot->seen ? slot->seen : slot->session->pull[slot->block].seen, age;
+
+	if (!seen || seen - 1 > updates)
+		return;
+	age = updates - (seen - 1);
+	count_up(&p->ages.pushes, 1);
+	count_up(&p->ages.sum, age);
+	if (age > atomic_load_explicit(&p->ages.max, memory_order_relaxed))
+		atomic_store_explicit(&p->ages.max, age, memory_order_relaxed);
+}
+
+const float *param_backup(const struct slot *slot)
+{
+	const struct session *s = slot->session;
+	const struct block *b = slot_block(slot);
+
+	/* The trainer pulled before it pushed, or there is nothing to compensate for. */
+	if (!s->backup || b->param->opt.common.dc_lambda == 0 || !s->pull[slot->block].seen)
+		return NULL;
+	return (const float *)(const void *)(s->backup + b->param->backup_off) + b->first;
+}
+
+/* Before a pull is answered: this is what the trainer's next gradient is of. */
+static void keep_backup(const struct pull *pull)
+{
+	const struct session *s = pull->session;
+	const struct block *b = &srv_table(s->srv)->block[pull->block];
+	const struct param *p = b->param;
+
+	if (p->opt.common.dc_lambda > 0)
+		memcpy((float *)(void *)(s->backup + p->backup_off) + b->first,
+		       p->weights + b->first, b->elems * sizeof(float));
+}
+
+static void answer_pull(struct pull *pull)
+{
+	pull->seen = 1 + block_updates(&srv_table(pull->session->srv)->block[pull->block]);
+	keep_backup(pull);
+	session_answer_pull(pull);
+}
+
+/* ---- what else comes ------------------------------------------------------------------------- */
+
+static void initial_values(struct slot *slot)
+{
+	struct session *s = slot->session;
+	struct block *b = slot_block(slot);
+	enum apply_plane plane = APPLY_ALL;
+
+	if (b->param->decl.grad_type != WIRE_F32)
+		plane = s->pull[b->id].planes++ % 2 ? APPLY_LOWER : APPLY_UPPER;
+	apply_values(b, plane, slot->data);
+	if (!b->initialised && plane != APPLY_UPPER) {
+		b->initialised = true;
+		atomic_fetch_sub(&srv_table(s->srv)->init_left, 1);
 	}
+	param_credit(slot);
+}
+
+static void set_rate(struct param *p, struct rate *rate)
+{
+	struct session *s = rate->session;
+
+	p->lr = rate->lr;
+	inbox_post(&s->srv->inbox, &s->rate_note); /* with the item's reference */
+}
+
+static void gradient(struct param *p, struct slot *slot)
+{
+	if (p->whole)
+		whole_gradient(p, slot);
+	else
+		block_gradient(p, slot);
+}
+
+static void settle(struct param *p)
+{
+	if (p->whole)
+		whole_settle(p);
+	else
+		block_settle(p);
 	round_done_one(&p->srv->round);
 }
 
@@ -101,24 +167,32 @@ void param_handle(struct actor *actor, struct item *item)
 {
 	struct param *p = (struct param *)actor;
 
+	if (p->decl.storage != WIRE_DENSE && item->kind != ITEM_RATE) {
+		rows_handle(p, item);
+		return;
+	}
 	switch (item->kind) {
 	case ITEM_GRAD:
-		if (p->srv->opt.mode == SRV_SYNC)
-			sync_gradient(p, (struct slot *)item);
-		else
-			async_gradient((struct slot *)item);
+		gradient(p, (struct slot *)item);
 		break;
 	case ITEM_INIT:
 		initial_values((struct slot *)item);
 		break;
 	case ITEM_PULL:
-		session_answer_pull((struct pull *)item);
+		answer_pull((struct pull *)item);
 		break;
 	case ITEM_CREDIT:
 		session_retry_credit((struct credit *)item);
 		break;
+	case ITEM_RATE:
+		set_rate(p, (struct rate *)item);
+		break;
+	case ITEM_MEASURE:
+		whole_measure(p);
+		round_measured_one(&p->srv->round);
+		break;
 	case ITEM_SETTLE:
-		settle_open_blocks(p);
+		settle(p);
 		break;
 	default: /* the round's kinds are never posted here */
 		__builtin_unreachable();

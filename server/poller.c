@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ static struct slot *claimed_slot(struct session *s, const struct imm *imm, uint3
 			  imm->slot, t->blocks, t->slots);
 		return NULL;
 	}
-	want = tp_imm_len(s->conn, block_bytes(&t->block[imm->block]));
+	want = tp_imm_len(s->conn, block_grad_bytes(&t->block[imm->block]));
 	if (len != want) {
 		violation(s, "block %u: %u bytes came, its gradient ends in %u", imm->block, len,
 			  want);
@@ -46,6 +47,38 @@ static struct slot *claimed_slot(struct session *s, const struct imm *imm, uint3
 		return NULL;
 	}
 	return slot;
+}
+
+/* The trainer can write its head at any time: each word is read once, and what was read is kept. */
+static float head_float(const float *at)
+{
+	uint32_t bits = __atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_RELAXED);
+	float f;
+
+	memcpy(&f, &bits, sizeof(f));
+	return f == 0 ? 1 : f;
+}
+
+/* What the trainer says about the push that this slot's gradient is a part of. */
+static bool take_head(struct session *s, struct slot *slot)
+{
+	const struct table *t = srv_table(s->srv);
+	const struct param *p = t->block[slot->block].param;
+	uint64_t *pushes = &s->pushes[p - t->param];
+	float weight = head_float(&slot->head->weight), scale = head_float(&slot->head->scale);
+
+	if (!(weight > 0 && isfinite(weight) && scale > 0 && isfinite(scale))) {
+		violation(s, "block %u: a gradient of %g samples, %g times too large: both must be "
+			     "above 0, and finite", slot->block, (double)weight, (double)scale);
+		return false;
+	}
+	slot->weight = weight;
+	slot->scale = scale;
+	slot->seen = __atomic_load_n(&slot->head->seen, __ATOMIC_RELAXED);
+	if (slot->block == p->place.first_block)
+		++*pushes;
+	slot->push = *pushes;
+	return true;
 }
 
 static void enqueue(struct session *s, struct slot *slot, enum item_kind kind, bool notify)
@@ -76,18 +109,33 @@ static bool step_allows(struct session *s, const struct imm *imm)
 	return true;
 }
 
+/* The step before is released to it. */
+static bool may_pass(struct session *s)
+{
+	if (s->srv->opt.mode == SRV_SYNC)
+		return s->posting == round_step(&s->srv->round);
+	return atomic_load_explicit(&s->released, memory_order_acquire) + 1 == s->posting;
+}
+
 static void on_gradient(struct session *s, const struct imm *imm, uint32_t len)
 {
 	struct poller *p = s->poller;
 	struct slot *slot = claimed_slot(s, imm, len);
 
-	if (!slot)
+	if (!slot || !take_head(s, slot))
 		return;
 	if (s->srv->opt.mode == SRV_SYNC) {
 		if (!step_allows(s, imm))
 			return;
 		slot->step = s->posting;
 		s->last_pushed = s->posting;
+	} else if (s->srv->opt.mode == SRV_SSP) {
+		if (!may_pass(s)) {
+			violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
+				  " is not released", imm->block, s->posting, s->posting - 1);
+			return;
+		}
+		atomic_fetch_add_explicit(&s->unsettled, 1, memory_order_relaxed);
 	}
 	atomic_store_explicit(&p->gradients,
 			      atomic_load_explicit(&p->gradients, memory_order_relaxed) + 1,
@@ -130,19 +178,22 @@ static void on_pull(struct session *s, const struct imm *imm)
 /* A barrier counts by step: the one just passed, said again, changes nothing. */
 static void on_barrier(struct session *s, const struct imm *imm)
 {
-	uint64_t step = round_step(&s->srv->round);
+	enum srv_mode mode = s->srv->opt.mode;
 
-	if (s->srv->opt.mode != SRV_SYNC) {
+	if (mode == SRV_ASYNC) {
 		violation(s, "a barrier in async mode, which has none");
 	} else if (imm->step == ((s->posting - 1) & IMM_STEP_MASK)) {
 		log_debug("%s: step %" PRIu64 " passed again", s->who, s->posting - 1);
-	} else if (imm->step != (s->posting & IMM_STEP_MASK) || s->posting != step) {
+	} else if (imm->step != (s->posting & IMM_STEP_MASK) || !may_pass(s)) {
 		violation(s, "the barrier of step %u (low 29 bits), %" PRIu64
-			  " is next and step %" PRIu64 " is being made", imm->step, s->posting,
-			  step);
+			  " is next and step %" PRIu64 " is not released", imm->step, s->posting,
+			  s->posting - 1);
 	} else {
 		s->pass_step = s->posting++;
-		session_queue(s, &s->pass);
+		if (mode == SRV_SYNC)
+			session_queue(s, &s->pass);
+		else
+			session_settled_one(s);
 	}
 }
 
@@ -186,7 +237,8 @@ static void on_message(struct session *s, const struct tp_event *ev)
 	size_t size = sizeof(struct note) + ev->len;
 	struct note *note;
 
-	s->heard++;
+	/* A rate is no end: data may go on behind it. */
+	s->heard += wire_peek(ev->msg, ev->len) != WIRE_SET_RATE;
 	if (atomic_fetch_add(&s->inbox_bytes, size) > INBOX_MAX_BYTES) {
 		cut_off(s, ev->conn, "its control messages come faster than they can be handled");
 		return;

@@ -9,21 +9,15 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "server/apply.h"
 #include "server/internal.h"
-
-/* The control thread drops the reference once it has read the note. */
-static void tell_control(struct session *s, struct note *note)
-{
-	session_get(s);
-	inbox_post(&s->srv->inbox, note);
-}
 
 /* The books of the next step, complete before anyone is told that this one is over. */
 static void open_step(struct round *r)
 {
 	r->ending = false;
 	r->left_gradients = false;
-	atomic_store_explicit(&r->open, (uint64_t)srv_table(r->srv)->blocks + 1,
+	atomic_store_explicit(&r->open, (uint64_t)srv_table(r->srv)->units + 1,
 			      memory_order_relaxed);
 	atomic_store_explicit(&r->expected, r->barrier.members, memory_order_release);
 	atomic_store_explicit(&r->step, r->barrier.step, memory_order_release);
@@ -37,7 +31,7 @@ static void start_joined(struct round *r)
 
 		if (s && !s->first_step && r->barrier.rank[rank] == BARRIER_MEMBER) {
 			s->first_step = r->barrier.step;
-			tell_control(s, &s->started_note);
+			session_note(s, &s->started_note);
 		}
 	}
 }
@@ -69,20 +63,72 @@ void round_done_one(struct round *r)
 		srv_post(r->srv, &r->actor, &r->settled);
 }
 
+static void post_settle(struct round *r, struct param *p, enum item_kind kind)
+{
+	p->settle.kind = kind;
+	srv_post(r->srv, &p->actor, &p->settle);
+}
+
+/* Those that can be settled are; the global ones are measured first. */
 static void settle_parameters(struct round *r)
 {
 	struct table *t = srv_table(r->srv);
 
+	atomic_store_explicit(&r->measuring, 1, memory_order_relaxed);
 	for (uint32_t i = 0; i < t->params; i++) {
 		struct param *p = &t->param[i];
-		uint64_t whole = r->barrier.step * p->cut.blocks;
 
-		if (atomic_load_explicit(&p->settled, memory_order_acquire) == whole)
+		if (atomic_load_explicit(&p->settled, memory_order_acquire) ==
+		    r->barrier.step * p->units)
 			continue;
 		/* Counted as open, so that the item is out of the queue before the next step. */
 		atomic_fetch_add_explicit(&r->open, 1, memory_order_relaxed);
-		srv_post(r->srv, &p->actor, &p->settle);
+		if (p->global)
+			atomic_fetch_add_explicit(&r->measuring, 1, memory_order_relaxed);
+		post_settle(r, p, p->global ? ITEM_MEASURE : ITEM_SETTLE);
 	}
+	round_measured_one(r);
+}
+
+void round_measured_one(struct round *r)
+{
+	if (atomic_fetch_sub_explicit(&r->measuring, 1, memory_order_acq_rel) == 1 &&
+	    srv_table(r->srv)->globals)
+		srv_post(r->srv, &r->actor, &r->measured);
+}
+
+/* In the order of the parameters, so that the sum is the same every time. */
+static void judge(struct round *r)
+{
+	struct table *t = srv_table(r->srv);
+	double norm2 = 0, limit = 0;
+
+	r->skip = false;
+	for (uint32_t i = 0; i < t->params; i++) {
+		struct param *p = &t->param[i];
+
+		if (!p->global)
+			continue;
+		r->skip |= p->nonfinite;
+		if (p->opt.common.clip_global_norm > 0) {
+			norm2 += p->norm2;
+			limit = (double)p->opt.common.clip_global_norm;
+		}
+	}
+	r->global_clip = limit > 0 ? apply_clip(limit, norm2) : 1;
+}
+
+static void settle_measured(struct round *r)
+{
+	struct table *t = srv_table(r->srv);
+
+	judge(r);
+	for (uint32_t rank = 0; r->skip && rank < r->barrier.ranks; rank++)
+		if (r->session[rank])
+			session_count(r->session[rank], SESSION_SKIPPED);
+	for (uint32_t i = 0; i < t->params; i++)
+		if (t->param[i].global)
+			post_settle(r, &t->param[i], ITEM_SETTLE);
 }
 
 static void end_if_complete(struct round *r)
@@ -133,7 +179,7 @@ static void leave(struct round *r, struct session *s)
 			r->left_gradients = true;
 		session_put(s);
 	}
-	tell_control(s, &s->left_note);
+	session_note(s, &s->left_note);
 	end_if_complete(r);
 	admit(r);
 }
@@ -146,43 +192,35 @@ static void pass(struct round *r, struct session *s)
 	end_if_complete(r);
 }
 
-static struct session *session_at(struct item *item, size_t member)
-{
-	return (struct session *)((char *)item - member);
-}
-
 static void handle(struct actor *actor, struct item *item)
 {
 	struct round *r = (struct round *)actor;
-	struct session *s;
 
 	switch (item->kind) {
 	case ITEM_JOIN:
-		s = session_at(item, offsetof(struct session, join));
-		join(r, s);
-		session_put(s);
+		join(r, session_of(item));
 		break;
 	case ITEM_PASS:
-		s = session_at(item, offsetof(struct session, pass));
-		pass(r, s);
-		session_put(s);
+		pass(r, session_of(item));
 		break;
 	case ITEM_LEAVE:
-		s = session_at(item, offsetof(struct session, leave));
-		leave(r, s);
-		session_put(s);
+		leave(r, session_of(item));
 		break;
 	case ITEM_RELEASE:
-		session_retry_release(session_at(item, offsetof(struct session, release)));
-		break;
+		session_retry_release(session_of(item));
+		return; /* with its reference */
+	case ITEM_MEASURED:
+		settle_measured(r);
+		return;
 	case ITEM_SETTLED:
 		end_step(r);
 		end_if_complete(r);
 		admit(r);
-		break;
+		return;
 	default: /* parameters' kinds are never posted here */
 		__builtin_unreachable();
 	}
+	session_put(session_of(item));
 }
 
 int round_init(struct round *r, struct srv *srv, uint32_t trainers)
@@ -192,6 +230,7 @@ int round_init(struct round *r, struct srv *srv, uint32_t trainers)
 	actor_init(&r->actor, handle, true);
 	r->srv = srv;
 	r->settled = (struct item){.kind = ITEM_SETTLED, .home = &r->actor};
+	r->measured = (struct item){.kind = ITEM_MEASURED, .home = &r->actor};
 	if (rc)
 		return rc;
 	r->session = calloc(trainers, sizeof(struct session *));

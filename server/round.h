@@ -31,10 +31,15 @@ struct round {
 	struct session **session; /* by rank */
 	bool ending;              /* the barrier is complete, blocks are being settled */
 	bool left_gradients;      /* a trainer left the step with gradients in it */
-	struct item settled;
+	struct item settled, measured;
+
+	/* Of all global parameters; set before they are settled: */
+	float global_clip; /* what their gradients are multiplied by */
+	bool skip;         /* one of them was not finite, and they say that it counts */
 
 	_Atomic uint64_t step;     /* being made; 0: none yet. Pollers and parameters read it */
 	_Atomic uint32_t expected; /* members when the step began */
+	_Atomic uint32_t measuring; /* global parameters whose gradient is being measured */
 	_Atomic uint64_t open __attribute__((aligned(64)));
 };
 
@@ -53,5 +58,7 @@ static inline uint32_t round_expected(struct round *round)
 
 /* One of what `open` counts is done. Any thread. */
 void round_done_one(struct round *round);
+/* A global parameter's gradient was measured. */
+void round_measured_one(struct round *round);
 
 #endif

@@ -55,6 +55,8 @@ static int start_threads(struct srv *srv)
 static int copy_options(struct srv *srv, const struct srv_options *opt)
 {
 	srv->opt = *opt;
+	if (opt->mode == SRV_SSP && opt->staleness == 0)
+		srv->opt.mode = SRV_SYNC; /* nobody is ever ahead: the barrier */
 	for (uint32_t i = 0; i < opt->n_listen; i++) {
 		srv->uri[i] = strdup(opt->listen[i]);
 		srv->opt.listen[i] = srv->uri[i];
@@ -87,6 +89,8 @@ int srv_create(const struct srv_options *opt, struct srv **out)
 		rc = inbox_init(&srv->inbox);
 	if (!rc)
 		rc = round_init(&srv->round, srv, opt->trainers);
+	if (!rc)
+		rc = pace_init(&srv->pace, srv, opt->trainers, opt->staleness);
 	if (!rc)
 		rc = listen_all(srv);
 	if (!rc)
@@ -164,6 +168,7 @@ void srv_destroy(struct srv *srv)
 	for (uint32_t i = 0; srv->poller && i < srv->opt.pollers; i++)
 		tp_cq_destroy(srv->poller[i].cq);
 	round_fini(&srv->round);
+	pace_fini(&srv->pace);
 	table_destroy(srv_table(srv));
 	sched_fini(&srv->sched);
 	inbox_fini(&srv->inbox);
@@ -179,7 +184,9 @@ void srv_get_stats(const struct srv *srv, struct srv_stats *out)
 	uint64_t step = atomic_load(&srv->round.step);
 
 	*out = (struct srv_stats){
-		.step = step ? step - 1 : 0,
+		.step = srv->opt.mode == SRV_SSP ? atomic_load(&srv->pace.slowest)
+			: step			 ? step - 1
+						 : 0,
 		.joined = atomic_load(&srv->joined),
 		.violations = atomic_load(&srv->violations),
 		.connected = atomic_load(&srv->connected),
@@ -188,6 +195,14 @@ void srv_get_stats(const struct srv *srv, struct srv_stats *out)
 	for (uint32_t i = 0; i < srv->opt.pollers; i++)
 		out->gradients += atomic_load(&srv->poller[i].gradients);
 	if (t) {
+		for (uint32_t i = 0; i < t->params; i++) {
+			const struct param_ages *a = &t->param[i].ages;
+			uint64_t max = atomic_load(&a->max);
+
+			out->aged += atomic_load(&a->pushes);
+			out->age_sum += atomic_load(&a->sum);
+			out->age_max = max > out->age_max ? max : out->age_max;
+		}
 		out->memory += t->plan.weights + t->plan.state;
 		for (uint32_t i = 0; i < t->blocks; i++)
 			out->updates += atomic_load(t->block[i].version) / 2;

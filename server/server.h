@@ -10,13 +10,14 @@
 
 struct srv;
 
-enum srv_mode { SRV_SYNC = 1, SRV_ASYNC = 2 };
+enum srv_mode { SRV_SYNC = 1, SRV_ASYNC, SRV_SSP };
 
 enum {
 	SRV_MAX_LISTENERS = 8,
 	SRV_MAX_TRAINERS = 1024,
 	SRV_MAX_POLLERS = 64,
 	SRV_MAX_WORKERS = 256,
+	SRV_MAX_STALENESS = 1 << 20,
 	SRV_SPIN_FOREVER = -1, /* spin_us */
 };
 
@@ -25,6 +26,8 @@ struct srv_options {
 	uint32_t n_listen;                     /* 1 at least */
 	uint32_t trainers;   /* N: sync mode starts when this many have come; no more may be connected */
 	enum srv_mode mode;
+	uint32_t staleness;  /* SRV_SSP: how many steps a trainer may be ahead of the slowest; 0 is sync
+			      * mode */
 	uint32_t pollers;    /* threads that poll completions; 1 at least */
 	uint32_t workers;    /* threads that update parameters; 0: the pollers do it themselves */
 	int32_t spin_us;     /* how long an idle thread polls before it sleeps */
@@ -59,10 +62,12 @@ void srv_stop(struct srv *srv);
 void srv_destroy(struct srv *srv);
 
 struct srv_stats {
-	uint64_t step;        /* sync: last released step */
+	uint64_t step;        /* sync: last released step; ssp: the slowest trainer's */
 	uint64_t updates;     /* optimizer applications, of blocks */
 	uint64_t gradients;   /* block gradients taken from the wire */
 	uint64_t joined;      /* trainers that got as far as ready, ever */
+	uint64_t aged;        /* pushes whose age is known: updates that their weights had not seen */
+	uint64_t age_sum, age_max;
 	uint64_t violations;  /* connections ended for breaking the protocol */
 	uint32_t connected;   /* now */
 	uint64_t memory;      /* bytes of weights, state, and slots in use now: those of one who is

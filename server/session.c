@@ -40,10 +40,13 @@ struct session *session_create(struct srv *srv, struct poller *poller)
 	init_note(s, &s->started_note, NOTE_STARTED);
 	init_note(s, &s->left_note, NOTE_LEFT);
 	init_note(s, &s->room_note, NOTE_ROOM);
-	s->join = (struct item){.kind = ITEM_JOIN, .home = &srv->round.actor};
-	s->pass = (struct item){.kind = ITEM_PASS, .home = &srv->round.actor};
-	s->leave = (struct item){.kind = ITEM_LEAVE, .home = &srv->round.actor};
-	s->release = (struct item){.kind = ITEM_RELEASE, .home = &srv->round.actor};
+	init_note(s, &s->rate_note, NOTE_RATE);
+	atomic_init(&s->unsettled, 1);
+	struct actor *home = srv->opt.mode == SRV_SSP ? &srv->pace.actor : &srv->round.actor;
+	s->join = (struct item){.kind = ITEM_JOIN, .home = home};
+	s->pass = (struct item){.kind = ITEM_PASS, .home = home};
+	s->leave = (struct item){.kind = ITEM_LEAVE, .home = home};
+	s->release = (struct item){.kind = ITEM_RELEASE, .home = home};
 	return s;
 }
 
@@ -61,6 +64,8 @@ void session_destroy(struct session *s)
 	free(s->declared);
 	free(s->slot);
 	free(s->pull);
+	free(s->pushes);
+	free(s->backup);
 	free(s->credit);
 	pthread_spin_destroy(&s->park_lock);
 	free(s);
@@ -116,7 +121,10 @@ static int make_lanes(struct session *s, const struct table *t)
 	s->slot = calloc((size_t)t->blocks * t->slots, sizeof(*s->slot));
 	s->pull = calloc(t->blocks, sizeof(*s->pull));
 	s->credit = calloc(t->blocks, sizeof(*s->credit));
-	if (!s->slot || !s->pull || !s->credit)
+	s->pushes = calloc(t->params, sizeof(*s->pushes));
+	if (t->backups_len)
+		s->backup = aligned_alloc(LAYOUT_ALIGN, t->backups_len);
+	if (!s->slot || !s->pull || !s->credit || !s->pushes || (t->backups_len && !s->backup))
 		return err_set(ENOMEM, "no memory to keep %u slots of %u blocks", t->slots,
 			       t->blocks);
 	for (uint32_t b = 0; b < t->blocks; b++) {
@@ -129,8 +137,10 @@ static int make_lanes(struct session *s, const struct table *t)
 				.item = {.home = home},
 				.session = s,
 				.block = b,
-				.data = (float *)(base + place->slots_off + i * place->slots_stride) +
-					block->first,
+				.data = base + place->slots_off + i * place->slots_stride +
+					block->first * kern_size(param_grad_type(block->param)),
+				.head = (const struct layout_push_head *)(const void *)(
+					base + place->heads_off + i * sizeof(*s->slot->head)),
 			};
 		s->pull[b] = (struct pull){
 			.item = {.kind = ITEM_PULL, .home = home}, .session = s, .block = b};
@@ -174,7 +184,7 @@ int session_allocate(struct session *s)
 int session_attach(struct session *s, const struct wire_ref *mailbox)
 {
 	const struct table *t = srv_table(s->srv);
-	uint64_t need = layout_mailbox_len(t->blocks, t->plan.weights);
+	uint64_t need = t->mailbox_len;
 	struct tp_ref ref = {.addr = mailbox->addr, .len = mailbox->len, .key = mailbox->key};
 
 	if (ref.len < need)
@@ -234,6 +244,33 @@ void session_queue(struct session *s, struct item *item)
 	srv_post(s->srv, item->home, item);
 }
 
+struct session *session_of(struct item *item)
+{
+	static const size_t at[] = {
+		[ITEM_JOIN] = offsetof(struct session, join),
+		[ITEM_PASS] = offsetof(struct session, pass),
+		[ITEM_LEAVE] = offsetof(struct session, leave),
+		[ITEM_RELEASE] = offsetof(struct session, release),
+	};
+
+	return (struct session *)(void *)((char *)item - at[item->kind]);
+}
+
+void session_note(struct session *s, struct note *note)
+{
+	session_get(s);
+	inbox_post(&s->srv->inbox, note);
+}
+
+void session_settled_one(struct session *s)
+{
+	/* Its next gradients come after the release, which comes after the pass. */
+	if (atomic_fetch_sub_explicit(&s->unsettled, 1, memory_order_acq_rel) == 1) {
+		atomic_store_explicit(&s->unsettled, 1, memory_order_relaxed);
+		session_queue(s, &s->pass);
+	}
+}
+
 static uint32_t room_generation(struct session *s)
 {
 	uint32_t gen;
@@ -282,6 +319,34 @@ static _Atomic uint64_t *word(struct session *s, uint64_t off)
 	return (_Atomic uint64_t *)(s->words + off);
 }
 
+void session_count(struct session *s, enum session_count which)
+{
+	uint64_t off = offsetof(struct layout_mailbox_head, nonfinite) + which * sizeof(uint64_t);
+
+	atomic_fetch_add_explicit(word(s, off), 1, memory_order_relaxed);
+	atomic_store(&s->counted, true);
+}
+
+/* False when there is no room. */
+static bool write_counts(struct session *s)
+{
+	for (unsigned i = 0; i < SESSION_COUNTS; i++) {
+		uint64_t off = offsetof(struct layout_mailbox_head, nonfinite) + i * sizeof(uint64_t);
+		struct tp_op op = {
+			.kind = TP_OP_WRITE,
+			.local = s->words + off,
+			.region = s->words_region,
+			.remote = s->mailbox,
+			.offset = off,
+			.len = sizeof(uint64_t),
+		};
+
+		if (tp_post(s->conn, &op, 1) == -EAGAIN)
+			return false;
+	}
+	return true;
+}
+
 /* Writes the 8-byte word at `off` of the mailbox. -EAGAIN when there is no room; any other failure
  * means that the connection is over, and needs no answer. */
 static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm)
@@ -297,6 +362,11 @@ static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm
 		.len = sizeof(uint64_t),
 	};
 
+	/* What was counted is there before the word that tells to look. */
+	if (atomic_exchange(&s->counted, false) && !write_counts(s)) {
+		atomic_store(&s->counted, true);
+		return -EAGAIN;
+	}
 	return tp_post(s->conn, &op, 1) == -EAGAIN ? -EAGAIN : 0;
 }
 
@@ -387,16 +457,16 @@ void session_bounce_done(struct session *s, uint64_t bounce)
 static int write_block(struct session *s, const struct block *b)
 {
 	const struct table *t = srv_table(s->srv);
-	uint64_t off = b->param->place.weights_off + b->first * sizeof(float);
 	struct tp_op op = {
 		.kind = TP_OP_WRITE,
 		.flags = TP_F_IMM,
 		.imm = imm_block(IMM_PULLED, b->id, 0, false),
-		.local = b->param->weights + b->first,
+		.local = block_published(b),
 		.region = s->weights_region,
 		.remote = s->mailbox,
-		.offset = layout_landing_off(t->blocks, off),
-		.len = block_bytes(b),
+		.offset = b->param->place.landing_off +
+			  b->first * kern_size(param_weight_type(b->param)),
+		.len = block_weight_bytes(b),
 	};
 	int bounce = -1, rc;
 
@@ -409,7 +479,7 @@ static int write_block(struct session *s, const struct block *b)
 		op.region = s->bounce_region;
 		op.flags |= TP_F_SIGNAL;
 		op.cookie = (uint64_t)bounce;
-		memcpy(op.local, b->param->weights + b->first, op.len);
+		memcpy(op.local, block_published(b), op.len);
 	}
 	rc = tp_post(s->conn, &op, 1);
 	if (rc == -EAGAIN && bounce >= 0)

@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/layout.h"
 #include "proto/wire.h"
 #include "server/actor.h"
 #include "server/inbox.h"
@@ -58,9 +59,15 @@ enum slot_state {
 struct slot {
 	struct item item;
 	struct session *session;
-	const float *data;
+	const void *data;
+	const struct layout_push_head *head; /* the trainer's to write, at any time */
 	uint64_t step; /* poller; sync: the step whose gradient it last held */
+	uint64_t push; /* poller: number of the push, from 1: the same for all its blocks */
+	uint64_t seen; /* poller: of head, checked, as are these */
+	float weight, scale;
 	uint32_t block;
+	uint32_t arrived; /* actor; whole gradients, first block: how many of the push have come */
+	uint64_t blamed;  /* actor; first block: the push that was counted as not finite */
 	_Atomic uint8_t state;
 	bool notify;
 };
@@ -69,6 +76,8 @@ struct pull {
 	struct item item;
 	struct session *session;
 	uint32_t block;
+	uint64_t seen;   /* actor: 1 + the updates in the last answer; 0: none yet */
+	uint32_t planes; /* actor: of initial weights that came */
 	_Atomic uint32_t wanted; /* requests unanswered; whoever moves it from 0 queues the item */
 };
 
@@ -78,6 +87,17 @@ struct credit {
 	uint32_t block;
 	bool parked, notify; /* actor */
 };
+
+/* A trainer's word on a parameter's learning rate. */
+struct rate {
+	struct item item;
+	struct session *session;
+	uint32_t param;
+	double lr;
+};
+
+/* What a trainer is told of in its mailbox's head, in this order. */
+enum session_count { SESSION_NONFINITE, SESSION_SKIPPED, SESSION_REFUSED, SESSION_COUNTS };
 
 enum {
 	SESSION_BOUNCES = 4,
@@ -112,10 +132,11 @@ struct session {
 	uint64_t data_after;  /* data may come while `heard` is this; control sets it before the state
 			       * that allows data */
 
-	/* round */
+	/* round, or pace */
 	uint64_t first_step;
 	uint64_t pass_step;
 	bool release_parked;
+	_Atomic uint64_t released; /* ssp: the last step that it may go past; the poller reads it */
 	struct item join, pass, leave, release;
 
 	/* memory; set up before ACTIVE, then constant */
@@ -123,10 +144,18 @@ struct session {
 	struct tp_region *weights_region, *slot_region, *words_region, *bounce_region;
 	struct tp_remote *mailbox;
 	struct slot *slot;     /* [block * slots + s] */
+	uint64_t *pushes;      /* poller; [param]: begun so far */
 	struct pull *pull;     /* [block] */
 	struct credit *credit; /* [block] */
+	uint8_t *backup;       /* dc_lambda: weights as it last pulled them; parameters' actors */
 	uint8_t *words;        /* a copy of the mailbox's head and credits */
 	_Atomic uint32_t bounce_busy; /* bit i: bounce buffer i carries a pull's answer */
+
+	_Atomic uint32_t unsettled; /* ssp: of its step, gradients that are not in the weights, and 1
+				     * for the barrier; who takes it to 0 ends the step */
+	_Atomic bool counted; /* a count moved, and was not written since */
+	bool rate_busy;       /* control: a set_rate is under way */
+	struct rate rate;
 
 	/* items that wait for room on the connection */
 	pthread_spinlock_t park_lock;
@@ -135,7 +164,8 @@ struct session {
 
 	_Atomic uint64_t inbox_bytes; /* messages that control has yet to handle */
 	_Atomic bool room_noted;
-	struct note early_note, closed_note, reap_note, started_note, left_note, room_note;
+	struct note early_note, closed_note, reap_note, started_note, left_note, room_note,
+		rate_note;
 };
 
 /* A session for a connection to come; refs = 1 (control's). NULL: no memory. */
@@ -151,6 +181,12 @@ void session_get(struct session *s);
 void session_put(struct session *s);
 /* Posts an item of the session to its actor, with the reference that the actor drops. */
 void session_queue(struct session *s, struct item *item);
+/* The session of one of its items join, pass, leave, release. */
+struct session *session_of(struct item *item);
+/* Tells the control thread, which drops the reference that comes along. */
+void session_note(struct session *s, struct note *note);
+/* Ssp: a gradient, or the barrier, of its step is done with. */
+void session_settled_one(struct session *s);
 
 /* Slots, credits, regions for the table: after it was declared. -ENOMEM, tp_expose's. */
 int session_allocate(struct session *s);
@@ -173,6 +209,8 @@ void session_retry_credit(struct credit *credit);
 /* Writes `released` to the trainer. Only the round calls it. */
 void session_release(struct session *s, uint64_t step);
 void session_retry_release(struct session *s);
+/* Raises a count; the next word that is written takes it along. */
+void session_count(struct session *s, enum session_count which);
 /* ITEM_PULL: answers with the block as it is. */
 void session_answer_pull(struct pull *pull);
 /* A bounce buffer's write has ended. */

@@ -15,8 +15,6 @@
 #include "proto/layout.h"
 #include "server/internal.h"
 
-_Static_assert((int)KERN_STATE_MAX <= (int)TABLE_MAX_STATE, "room for each rule's state");
-
 static int parse_optimizer(const struct wire_param *decl, struct kern_opt *out)
 {
 	struct kern_setting setting[WIRE_SETTINGS_MAX];
@@ -52,37 +50,112 @@ static int check_names(const struct wire_param *decl, uint32_t n)
 	return rc;
 }
 
-/* Cuts and places one parameter behind what is placed so far. */
-static int place(struct table *t, struct param *p, uint64_t block_bytes_max, uint64_t *weights_end,
-		 uint64_t *slots_end)
+/* What an update of the parameter has to know first. */
+static void classify(struct srv *srv, struct param *p)
 {
-	int rc = geometry_cut(p->decl.ndim, p->decl.dim, block_bytes_max,
-			      IMM_MAX_BLOCKS - t->blocks, &p->cut);
-	uint64_t bytes;
+	bool sync = srv->opt.mode == SRV_SYNC;
 
-	if (!rc)
-		rc = parse_optimizer(&p->decl, &p->opt);
-	if (rc)
-		return err_wrap(rc, "parameter \"%s\"", p->decl.name);
+	p->global = sync && (p->opt.common.clip_global_norm > 0 ||
+			     p->decl.nonfinite == WIRE_NONFINITE_SKIP);
+	p->whole = p->global || p->opt.common.clip_norm > 0 || kern_opt_prepares(&p->opt) ||
+		   p->decl.nonfinite != WIRE_NONFINITE_APPLY;
+	p->units = p->whole || p->decl.storage != WIRE_DENSE ? 1 : p->cut.blocks;
+	p->lr = kern_opt_lr(&p->opt);
+}
 
-	bytes = layout_align(p->cut.elems * sizeof(float), LAYOUT_ALIGN);
+/* What this server's mode can't do. */
+static int check_mode(const struct srv *srv, const struct param *p)
+{
+	bool sync = srv->opt.mode == SRV_SYNC;
+
+	if (!sync && p->opt.common.clip_global_norm > 0)
+		return err_set(EINVAL, "clip_global_norm is %g, and the norm over all parameters is "
+				       "known in sync mode only: use clip_norm, or --mode sync",
+			       (double)p->opt.common.clip_global_norm);
+	if (sync && p->opt.common.dc_lambda > 0)
+		return err_set(EINVAL, "dc_lambda is %g, and in sync mode no gradient is delayed: "
+				       "leave it out, or use --mode async",
+			       (double)p->opt.common.dc_lambda);
+	return 0;
+}
+
+/* Where the next parameter goes. */
+struct ends {
+	uint64_t weights; /* from the first weight on; made absolute when the blocks are known */
+	uint64_t slots, landing;
+};
+
+static uint64_t take(uint64_t *end, uint64_t bytes)
+{
+	uint64_t at = *end;
+
+	*end += layout_align(bytes, LAYOUT_ALIGN);
+	return at;
+}
+
+static void place(struct table *t, struct param *p, struct ends *ends)
+{
+	uint64_t weights = p->cut.elems * kern_size(param_weight_type(p));
+	uint64_t grads = layout_align(p->cut.elems * kern_size(param_grad_type(p)), LAYOUT_ALIGN);
+
 	p->place = (struct wire_place){
 		.elems = p->cut.elems,
 		.block_elems = p->cut.block_elems,
-		.weights_off = *weights_end, /* from the first weight on; made absolute below */
-		.slots_off = *slots_end,
-		.slots_stride = bytes,
+		.slots_stride = grads,
 		.first_block = t->blocks,
 		.blocks = p->cut.blocks,
 	};
+	p->place.weights_off = take(&ends->weights, weights);
+	p->place.heads_off = take(&ends->slots, t->slots * sizeof(struct layout_push_head));
+	p->place.slots_off = take(&ends->slots, grads * t->slots);
+	p->place.landing_off = take(&ends->landing, weights);
 	t->blocks += p->cut.blocks;
-	*weights_end += bytes;
-	*slots_end += bytes * t->slots;
-	t->plan.state += kern_opt_arrays(&p->opt) * bytes;
-	if (p->cut.block_elems * sizeof(float) > t->max_block_bytes)
-		t->max_block_bytes = p->cut.block_elems * sizeof(float);
+	t->units += p->units;
+	t->globals += p->global;
+}
+
+static uint64_t private_bytes(const struct param *p)
+{
+	return layout_align(p->cut.elems * sizeof(float), LAYOUT_ALIGN);
+}
+
+/* A published copy in another type is beside the server's own weights, which are then private. */
+static bool has_copy(const struct param *p)
+{
+	return p->decl.weight_type != WIRE_F32;
+}
+
+static void count_memory(struct table *t, struct param *p)
+{
+	uint64_t longest = p->cut.block_elems * kern_size(param_weight_type(p));
+
+	t->plan.state += (kern_opt_arrays(&p->opt) + has_copy(p)) * private_bytes(p);
+	p->backup_off = t->backups_len;
+	if (p->opt.common.dc_lambda > 0)
+		t->backups_len += private_bytes(p);
+	if (longest > t->max_block_bytes)
+		t->max_block_bytes = longest;
 	if (p->decl.init == WIRE_INIT_TRAINER)
 		atomic_fetch_add(&t->init_left, p->cut.blocks);
+}
+
+/* Checks, cuts and places one parameter behind what is placed so far. */
+static int add(struct srv *srv, struct table *t, struct param *p, struct ends *ends)
+{
+	int rc = geometry_cut(p->decl.ndim, p->decl.dim, (uint64_t)srv->opt.block_kib * 1024,
+			      IMM_MAX_BLOCKS - t->blocks, &p->cut);
+
+	if (!rc)
+		rc = parse_optimizer(&p->decl, &p->opt);
+	if (!rc)
+		rc = schedule_parse(p->decl.schedule, &p->schedule);
+	if (!rc)
+		rc = check_mode(srv, p);
+	if (rc)
+		return err_wrap(rc, "parameter \"%s\"", p->decl.name);
+	classify(srv, p);
+	place(t, p, ends);
+	count_memory(t, p);
 	return 0;
 }
 
@@ -96,6 +169,7 @@ static void plan(struct table *t, uint64_t weights, bool rdma)
 	t->plan.blocks = t->params * sizeof(struct param) + t->blocks * per_block;
 	t->plan.slots = t->slots_len;
 	t->plan.bookkeeping = t->blocks * per_lane;
+	t->plan.backups = t->backups_len;
 	t->plan.staging = layout_credit_off(t->blocks);
 	if (rdma)
 		t->plan.staging += SESSION_BOUNCES * t->max_block_bytes;
@@ -127,9 +201,31 @@ static int make_blocks(struct table *t)
 	return 0;
 }
 
+/* The norm over all parameters is clipped once: those that say so must say the same. */
+static int check_group(const struct table *t)
+{
+	const struct param *first = NULL;
+
+	for (uint32_t i = 0; i < t->params; i++) {
+		const struct param *p = &t->param[i];
+		double clip = (double)p->opt.common.clip_global_norm;
+
+		if (clip == 0)
+			continue;
+		if (!first)
+			first = p;
+		if (clip != (double)first->opt.common.clip_global_norm)
+			return err_set(EINVAL, "clip_global_norm is %g of parameter \"%s\", and %g of "
+					       "\"%s\": one norm is taken over all of them",
+				       (double)first->opt.common.clip_global_norm, first->decl.name,
+				       clip, p->decl.name);
+	}
+	return 0;
+}
+
 int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, struct table **out)
 {
-	uint64_t weights = 0, slots = sizeof(struct layout_slots_head);
+	struct ends ends = {.slots = sizeof(struct layout_slots_head)};
 	struct table *t = calloc(1, sizeof(*t));
 	int rc;
 
@@ -148,13 +244,18 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 		p->decl = decl[i];
 		actor_init(&p->actor, param_handle, false);
 		p->settle = (struct item){.kind = ITEM_SETTLE, .home = &p->actor};
-		rc = place(t, p, (uint64_t)srv->opt.block_kib * 1024, &weights, &slots);
+		rc = add(srv, t, p, &ends);
 	}
+	if (!rc)
+		rc = check_group(t);
 	if (!rc) {
-		for (uint32_t i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n; i++) {
 			t->param[i].place.weights_off += layout_weights_start(t->blocks);
-		t->slots_len = slots;
-		plan(t, weights, srv_over_rdma(srv));
+			t->param[i].place.landing_off += layout_landing_start(t->blocks);
+		}
+		t->slots_len = ends.slots;
+		t->mailbox_len = layout_landing_start(t->blocks) + ends.landing;
+		plan(t, ends.weights, srv_over_rdma(srv));
 		*out = t;
 		return 0;
 	}
@@ -173,6 +274,16 @@ static void fill(struct param *p)
 	if (p->decl.init != WIRE_INIT_TRAINER)
 		kern_init_fill(kinds[p->decl.init], p->decl.init_seed, p->decl.init_a,
 			       p->decl.init_b, 0, p->weights, p->cut.elems);
+	if (has_copy(p) && p->decl.init != WIRE_INIT_TRAINER)
+		kern_narrow(param_weight_type(p), p->weights, p->published, p->cut.elems);
+}
+
+static float *take_floats(const struct param *p, uint8_t **at)
+{
+	float *floats = (float *)(void *)*at;
+
+	*at += private_bytes(p);
+	return floats;
 }
 
 int table_allocate(struct table *t)
@@ -196,11 +307,10 @@ int table_allocate(struct table *t)
 	for (uint32_t i = 0; i < t->params; i++) {
 		struct param *p = &t->param[i];
 
-		p->weights = (float *)(weights + p->place.weights_off);
-		for (unsigned k = 0; k < kern_opt_arrays(&p->opt); k++) {
-			p->state[k] = (float *)state;
-			state += p->place.slots_stride;
-		}
+		p->published = weights + p->place.weights_off;
+		p->weights = has_copy(p) ? take_floats(p, &state) : p->published;
+		for (unsigned k = 0; k < kern_opt_arrays(&p->opt); k++)
+			p->state[k] = take_floats(p, &state);
 		fill(p);
 	}
 	return 0;
@@ -256,14 +366,61 @@ static void init_text(const struct wire_param *p, char *out, size_t cap)
 			 p->init_b, p->init_seed);
 }
 
+static void schedule_text(const struct wire_param *p, char *out, size_t cap)
+{
+	snprintf(out, cap, "%s", p->schedule[0] ? p->schedule : "constant");
+}
+
+static void formats_text(const struct wire_param *p, char *out, size_t cap)
+{
+	static const char *const types[] = {"f32", "bf16", "f16"};
+	static const char *const reduce[] = {"mean", "sum", "weighted mean"};
+	static const char *const policies[] = {"applied", "rejected", "skipped"};
+
+	snprintf(out, cap, "gradients %s, weights %s, %s, non-finite ones %s", types[p->grad_type],
+		 types[p->weight_type], reduce[p->reduce], policies[p->nonfinite]);
+}
+
+static void storage_text(const struct wire_param *p, char *out, size_t cap)
+{
+	static const char *const kinds[] = {"dense", "table", "hashed table"};
+
+	if (p->storage == WIRE_DENSE)
+		snprintf(out, cap, "%s", kinds[p->storage]);
+	else
+		snprintf(out, cap, "%s (slot_rows %u, push_rows %u, pull_rows %u, admit_after %u, "
+				   "evict_after %" PRIu64 ")",
+			 kinds[p->storage], p->slot_rows, p->push_rows, p->pull_rows,
+			 p->admit_after, p->evict_after);
+}
+
 /* Settings may be left out or come in another order: what they mean is compared. */
 static bool same_optimizer(const struct param *p, const struct wire_param *theirs)
 {
 	struct kern_opt opt;
 
-	return parse_optimizer(theirs, &opt) == 0 && opt.rule == p->opt.rule &&
-	       opt.lr == p->opt.lr && opt.momentum == p->opt.momentum &&
-	       opt.dampening == p->opt.dampening;
+	return parse_optimizer(theirs, &opt) == 0 && kern_opt_same(&opt, &p->opt);
+}
+
+static bool same_schedule(const struct param *p, const struct wire_param *theirs)
+{
+	struct schedule schedule;
+
+	return schedule_parse(theirs->schedule, &schedule) == 0 &&
+	       schedule_same(&schedule, &p->schedule);
+}
+
+static bool same_formats(const struct wire_param *a, const struct wire_param *b)
+{
+	return a->grad_type == b->grad_type && a->weight_type == b->weight_type &&
+	       a->reduce == b->reduce && a->nonfinite == b->nonfinite;
+}
+
+static bool same_storage(const struct wire_param *a, const struct wire_param *b)
+{
+	return a->storage == b->storage && a->slot_rows == b->slot_rows &&
+	       a->push_rows == b->push_rows && a->pull_rows == b->pull_rows &&
+	       a->admit_after == b->admit_after && a->evict_after == b->evict_after;
 }
 
 static bool same_shape(const struct wire_param *a, const struct wire_param *b)
@@ -300,6 +457,12 @@ static int compare_one(uint32_t i, const struct param *p, const struct wire_para
 		return differs("shape", i, p, theirs, shape_text);
 	if (!same_optimizer(p, theirs))
 		return differs("optimizer", i, p, theirs, optimizer_text);
+	if (!same_schedule(p, theirs))
+		return differs("schedule", i, p, theirs, schedule_text);
+	if (!same_formats(&p->decl, theirs))
+		return differs("formats", i, p, theirs, formats_text);
+	if (!same_storage(&p->decl, theirs))
+		return differs("storage", i, p, theirs, storage_text);
 	if (!same_init(&p->decl, theirs))
 		return differs("initial values", i, p, theirs, init_text);
 	return 0;

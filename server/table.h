@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "kernels/kern.h"
+#include "kernels/schedule.h"
 #include "proto/wire.h"
 #include "server/actor.h"
 #include "server/geometry.h"
@@ -22,7 +23,10 @@ struct srv;
 struct slot;
 struct tp_arena;
 
-enum { TABLE_MAX_STATE = 4 }; /* optimizer arrays of one parameter */
+/* How old gradients were: updates that their weights had not seen. Actor writes. */
+struct param_ages {
+	_Atomic uint64_t pushes, sum, max;
+};
 
 struct param {
 	struct actor actor; /* first: an actor is its parameter */
@@ -31,10 +35,26 @@ struct param {
 	struct wire_place place;
 	struct geometry cut;
 	struct kern_opt opt;
-	float *weights;
-	float *state[TABLE_MAX_STATE];
-	struct item settle;       /* ITEM_SETTLE: on its way at most once a step */
-	_Atomic uint64_t settled; /* blocks settled, over all steps; actor writes */
+	struct schedule schedule;
+	bool whole;     /* an update needs the whole gradient: all blocks are updated together */
+	bool global;    /* sync: an update needs the gradients of all such parameters */
+	uint32_t units; /* what the round counts: blocks, or 1 where they go together */
+
+	float *weights;   /* the server's own */
+	void *published;  /* what trainers read: the weights, or a copy in weight_type */
+	float *state[KERN_STATE_MAX];
+
+	uint64_t backup_off; /* dc_lambda: in each session's backups, bytes */
+
+	double lr;           /* actor; without the schedule */
+	uint32_t full;       /* actor; sync, whole: blocks that all members delivered */
+	bool measured;       /* actor; sync, global: of this step, before it is applied: */
+	bool nonfinite;      /* round reads */
+	double norm2;        /* round reads */
+	struct item settle;  /* ITEM_MEASURE, ITEM_SETTLE: on its way at most once a phase */
+	_Atomic uint64_t settled; /* units settled, over all steps; actor writes */
+
+	struct param_ages ages;
 };
 
 struct block {
@@ -51,8 +71,11 @@ struct block {
 struct table {
 	struct param *param;
 	struct block *block;
-	uint32_t params, blocks, ranks, slots;
+	uint32_t params, blocks, units, ranks, slots;
+	uint32_t globals; /* global parameters */
 	uint64_t slots_len; /* of one trainer's slot region */
+	uint64_t mailbox_len;
+	uint64_t backups_len; /* of one trainer's copies of weights (dc_lambda) */
 	uint64_t max_block_bytes;
 	_Atomic uint32_t init_left; /* blocks that a trainer still has to initialise */
 	struct memory_plan plan;
@@ -72,10 +95,37 @@ void table_destroy(struct table *table);
 /* Compares what a trainer declares with the table. -EINVAL: the text names both sides. */
 int table_compare(const struct table *table, const struct wire_param *decl, uint32_t n);
 
-/* Bytes of a block. */
-static inline uint64_t block_bytes(const struct block *b)
+/* Wire types are numbered as the kernels'. */
+static inline enum kern_dtype param_grad_type(const struct param *p)
 {
-	return b->elems * sizeof(float);
+	return (enum kern_dtype)p->decl.grad_type;
+}
+
+static inline enum kern_dtype param_weight_type(const struct param *p)
+{
+	return (enum kern_dtype)p->decl.weight_type;
+}
+
+/* Bytes of a block's gradient in a slot, and of its weights as trainers read them. */
+static inline uint64_t block_grad_bytes(const struct block *b)
+{
+	return b->elems * kern_size(param_grad_type(b->param));
+}
+
+static inline uint64_t block_weight_bytes(const struct block *b)
+{
+	return b->elems * kern_size(param_weight_type(b->param));
+}
+
+static inline void *block_published(const struct block *b)
+{
+	return (uint8_t *)b->param->published + b->first * kern_size(param_weight_type(b->param));
+}
+
+/* Updates that the block has seen. Its actor's, or a look that may be old. */
+static inline uint64_t block_updates(const struct block *b)
+{
+	return atomic_load_explicit(b->version, memory_order_relaxed) / 2;
 }
 
 #endif

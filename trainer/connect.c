@@ -151,6 +151,7 @@ static int trainer_create(const struct gs_options *opt, gs_trainer **out)
 		return err_set(ENOMEM, "no memory for a trainer");
 	}
 	t->forks = trainer_forks();
+	t->samples = t->grad_scale = 1;
 	t->timeout_ms = t->patience_ms = opt->timeout_ms;
 	t->start_timeout_ms = opt->start_timeout_ms;
 	pthread_mutex_init(&t->lock, NULL);
@@ -219,8 +220,11 @@ void gs_close(gs_trainer *t)
 	tp_cq_destroy(t->cq);
 	tp_arena_destroy(t->mailbox);
 	tp_arena_destroy(t->local);
-	for (uint32_t i = 0; i < t->n_params; i++)
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		free(t->param[i]->sum);
+		free(t->param[i]->addend);
 		free(t->param[i]);
+	}
 	free(t->param);
 	free(t->grant.place);
 	free(t->owner);
@@ -249,7 +253,8 @@ void gs_get_info(gs_trainer *t, struct gs_info *out)
 	*out = (struct gs_info){
 	    .rank = t->welcome.rank,
 	    .trainers = t->welcome.trainers,
-	    .mode = t->welcome.mode == WIRE_SYNC ? GS_SYNC : GS_ASYNC,
+	    .mode = (enum gs_mode)t->welcome.mode, /* numbered alike */
+	    .staleness = t->welcome.staleness,
 	    .step = t->step,
 	    .blocks = t->blocks,
 	    .slots = t->slots,

@@ -65,6 +65,60 @@ static int copy_init(const struct gs_param_desc *d, struct wire_param *w)
 	return 0;
 }
 
+static int copy_enum(const char *field, int value, int last)
+{
+	if (value < 0 || value > last)
+		return err_set(EINVAL, "%s: %d; known are 0 to %d", field, value, last);
+	return 0;
+}
+
+static int copy_formats(const struct gs_param_desc *d, struct wire_param *w)
+{
+	int rc = copy_enum("grad_dtype", (int)d->grad_dtype, GS_F16);
+
+	if (rc == 0)
+		rc = copy_enum("weight_dtype", (int)d->weight_dtype, GS_F16);
+	if (rc == 0)
+		rc = copy_enum("reduce", (int)d->reduce, GS_WEIGHTED);
+	if (rc == 0)
+		rc = copy_enum("nonfinite", (int)d->nonfinite, GS_NONFINITE_SKIP);
+	if (rc == 0)
+		rc = copy_enum("kind", (int)d->kind, GS_HASHED);
+	if (rc < 0)
+		return rc;
+	/* Numbered alike. */
+	w->grad_type = (enum wire_dtype)d->grad_dtype;
+	w->weight_type = (enum wire_dtype)d->weight_dtype;
+	w->reduce = (enum wire_reduce)d->reduce;
+	w->nonfinite = (enum wire_nonfinite)d->nonfinite;
+	w->storage = (enum wire_storage)d->kind;
+	return d->schedule ? copy_name("schedule", d->schedule, w->schedule, sizeof(w->schedule))
+			   : 0;
+}
+
+static int copy_table(const struct gs_param_desc *d, struct wire_param *w)
+{
+	enum { PUSH_ROWS = 65536, SLOT_ROWS = 4096, PULL_ROWS = 4096 };
+
+	if (d->kind != GS_DENSE && d->accumulate > 1)
+		return err_set(EINVAL, "accumulate: %u of a table; only tensors accumulate",
+			       d->accumulate);
+	if (d->kind == GS_DENSE) {
+		w->slot_rows = d->slot_rows; /* the codec says that they must be 0 */
+		w->push_rows = d->push_rows;
+		w->pull_rows = d->pull_rows;
+	} else {
+		w->push_rows = d->push_rows ? d->push_rows : PUSH_ROWS;
+		w->slot_rows = d->slot_rows ? d->slot_rows : SLOT_ROWS;
+		if (!d->slot_rows && w->slot_rows > w->push_rows)
+			w->slot_rows = w->push_rows;
+		w->pull_rows = d->pull_rows ? d->pull_rows : PULL_ROWS;
+	}
+	w->admit_after = d->admit_after;
+	w->evict_after = d->evict_after;
+	return 0;
+}
+
 /* The codec checks what is left (a message with this parameter alone). */
 static int check_as_message(const struct wire_param *w)
 {
@@ -98,6 +152,10 @@ static int fill(const struct gs_param_desc *d, struct wire_param *w)
 	if (rc == 0)
 		rc = copy_init(d, w);
 	if (rc == 0)
+		rc = copy_formats(d, w);
+	if (rc == 0)
+		rc = copy_table(d, w);
+	if (rc == 0)
 		rc = check_as_message(w);
 	return rc;
 }
@@ -116,6 +174,15 @@ static int add(gs_trainer *t, gs_param *p)
 	p->index = t->n_params;
 	t->param[t->n_params++] = p;
 	return 0;
+}
+
+static bool has_setting(const struct wire_param *w, const char *name)
+{
+	for (uint32_t i = 0; i < w->n_settings; i++) {
+		if (strcmp(w->setting[i].name, name) == 0)
+			return w->setting[i].value != 0;
+	}
+	return false;
 }
 
 static int declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param **out)
@@ -141,6 +208,11 @@ static int declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param **o
 	}
 	p->t = t;
 	p->init_data = desc->init == GS_INIT_DATA ? desc->init_data : NULL;
+	p->grad_size = p->wire.grad_type == WIRE_F32 ? 4 : 2;
+	p->weight_size = p->wire.weight_type == WIRE_F32 ? 4 : 2;
+	p->accumulate = desc->accumulate > 1 ? desc->accumulate : 1;
+	p->accumulate_sum = desc->accumulate_sum != 0;
+	p->by_queue = has_setting(&p->wire, "dc_lambda");
 	p->elems = 1;
 	for (uint32_t i = 0; i < p->wire.ndim; i++)
 		p->elems *= p->wire.dim[i];

@@ -15,9 +15,10 @@
 /* Far more than any machine has, and 8 slots of it still fit in 64 bits. */
 #define REGION_MAX (UINT64_C(1) << 56)
 
-/* Where the next parameter may begin: in block numbers, in the weights, in the slots. */
+/* Where the next parameter may begin: in block numbers, in the weights, in the slots, in the
+ * mailbox. */
 struct cursor {
-	uint64_t block, weights, slots;
+	uint64_t block, weights, slots, landing;
 };
 
 static int check_region(const char *name, const struct wire_ref *ref)
@@ -52,67 +53,65 @@ static int check_blocks(const struct wire_place *p, const struct grant *g, struc
 	return 0;
 }
 
-static int check_weights(const struct wire_place *p, const struct grant *g, struct cursor *at)
+/* A span behind what is before it. */
+static int check_span(const char *name, uint64_t off, uint64_t bytes, uint64_t region, uint64_t *end)
 {
-	uint64_t bytes = 4 * p->elems;
-
-	if (p->weights_off % LAYOUT_ALIGN)
-		return err_set(EPROTO, "weights_off: %" PRIu64 "; must be a multiple of %u",
-			       p->weights_off, LAYOUT_ALIGN);
-	if (p->weights_off < at->weights)
+	if (off % LAYOUT_ALIGN)
+		return err_set(EPROTO, "%s: %" PRIu64 "; must be a multiple of %u", name, off,
+			       LAYOUT_ALIGN);
+	if (off < *end)
+		return err_set(EPROTO, "%s: %" PRIu64 "; what is before it ends at %" PRIu64, name,
+			       off, *end);
+	if (off > region || bytes > region - off)
 		return err_set(EPROTO,
-			       "weights_off: %" PRIu64 "; what is before it ends at %" PRIu64,
-			       p->weights_off, at->weights);
-	if (p->weights_off > g->weights.len || bytes > g->weights.len - p->weights_off)
-		return err_set(
-		    EPROTO, "weights_off: %" PRIu64 " + %" PRIu64 " bytes; the region has %" PRIu64,
-		    p->weights_off, bytes, g->weights.len);
-	at->weights = p->weights_off + bytes;
+			       "%s: %" PRIu64 " + %" PRIu64 " bytes; the region has %" PRIu64, name,
+			       off, bytes, region);
+	*end = off + bytes;
 	return 0;
 }
 
-static int check_slots(const struct wire_place *p, const struct grant *g, struct cursor *at)
+static int check_slots(const struct wire_place *p, const struct grant_need *need,
+		       const struct grant *g, struct cursor *at)
 {
-	uint64_t bytes = 4 * p->elems;
+	uint64_t region = g->slot_mem.len;
 
-	if (p->slots_off % LAYOUT_ALIGN || p->slots_stride % LAYOUT_ALIGN)
-		return err_set(EPROTO,
-			       "slots_off: %" PRIu64 ", slots_stride: %" PRIu64
-			       "; must be multiples of %u",
-			       p->slots_off, p->slots_stride, LAYOUT_ALIGN);
-	if (p->slots_stride < bytes || p->slots_stride > REGION_MAX)
+	if (p->slots_stride % LAYOUT_ALIGN)
+		return err_set(EPROTO, "slots_stride: %" PRIu64 "; must be a multiple of %u",
+			       p->slots_stride, LAYOUT_ALIGN);
+	if (p->slots_stride < need->slot || p->slots_stride > REGION_MAX)
 		return err_set(EPROTO,
 			       "slots_stride: %" PRIu64 "; must be %" PRIu64
-			       " at least, and 2^56 at "
-			       "most",
-			       p->slots_stride, bytes);
-	if (p->slots_off < at->slots)
-		return err_set(EPROTO, "slots_off: %" PRIu64 "; what is before it ends at %" PRIu64,
-			       p->slots_off, at->slots);
-	uint64_t span = (g->slots - 1) * p->slots_stride + bytes;
-	if (p->slots_off > g->slot_mem.len || span > g->slot_mem.len - p->slots_off)
-		return err_set(
-		    EPROTO, "slots_off: %" PRIu64 " + %" PRIu64 " bytes; the region has %" PRIu64,
-		    p->slots_off, span, g->slot_mem.len);
-	at->slots = p->slots_off + span;
-	return 0;
-}
-
-static int check_place(const struct wire_place *p, uint64_t elems, const struct grant *g,
-		       struct cursor *at)
-{
-	if (p->elems != elems)
-		return err_set(EPROTO, "elems: %" PRIu64 "; %" PRIu64 " were declared", p->elems,
-			       elems);
-	int rc = check_blocks(p, g, at);
+			       " at least, and 2^56 at most",
+			       p->slots_stride, need->slot);
+	int rc = check_span("heads_off", p->heads_off,
+			    g->slots * sizeof(struct layout_push_head), region, &at->slots);
+	if (rc == 0 && need->request)
+		rc = check_span("request_off", p->request_off, need->request, region, &at->slots);
 	if (rc == 0)
-		rc = check_weights(p, g, at);
-	if (rc == 0)
-		rc = check_slots(p, g, at);
+		rc = check_span("slots_off", p->slots_off,
+				(g->slots - 1) * p->slots_stride + need->slot, region, &at->slots);
 	return rc;
 }
 
-int grant_check(const struct grant *g, const uint64_t *elems, uint32_t n)
+static int check_place(const struct wire_place *p, const struct grant_need *need,
+		       const struct grant *g, struct cursor *at)
+{
+	if (p->elems != need->elems)
+		return err_set(EPROTO, "elems: %" PRIu64 "; %" PRIu64 " were declared", p->elems,
+			       need->elems);
+	int rc = check_blocks(p, g, at);
+	if (rc == 0)
+		rc = check_span("weights_off", p->weights_off, need->weights, g->weights.len,
+				&at->weights);
+	if (rc == 0)
+		rc = check_slots(p, need, g, at);
+	if (rc == 0)
+		rc = check_span("landing_off", p->landing_off, need->landing, REGION_MAX,
+				&at->landing);
+	return rc;
+}
+
+int grant_check(const struct grant *g, const struct grant_need *need, uint32_t n)
 {
 	int rc;
 
@@ -132,9 +131,10 @@ int grant_check(const struct grant *g, const uint64_t *elems, uint32_t n)
 	struct cursor at = {
 	    .weights = layout_weights_start(g->blocks),
 	    .slots = sizeof(struct layout_slots_head),
+	    .landing = layout_landing_start(g->blocks),
 	};
 	for (uint32_t i = 0; i < n; i++) {
-		rc = check_place(&g->place[i], elems[i], g, &at);
+		rc = check_place(&g->place[i], &need[i], g, &at);
 		if (rc < 0)
 			return err_wrap(rc, "grant: place of parameter %u", i);
 	}
@@ -142,4 +142,11 @@ int grant_check(const struct grant *g, const uint64_t *elems, uint32_t n)
 		return err_set(EPROTO, "grant: blocks: %u; the parameters have %" PRIu64, g->blocks,
 			       at.block);
 	return 0;
+}
+
+uint64_t grant_mailbox_len(const struct grant *g, const struct grant_need *need, uint32_t n)
+{
+	/* Landing areas lie in the order of the parameters. */
+	return n ? g->place[n - 1].landing_off + layout_align(need[n - 1].landing, LAYOUT_ALIGN)
+		 : layout_landing_start(g->blocks);
 }

@@ -17,14 +17,24 @@ struct grant {
 	struct wire_place *place;
 };
 
-/* `elems[i]`: what was declared for parameter i, of n. Returns 0, or -EPROTO with a text that names
+/* What was declared for a parameter, as far as memory goes. */
+struct grant_need {
+	uint64_t elems;
+	uint64_t weights, slot, request, landing; /* bytes; request: 0 but for tables */
+};
+
+/* `need[i]`: of parameter i, of n. Returns 0, or -EPROTO with a text that names
  * the field, its value and the limit. After 0:
- *  1. each parameter's weights, and each of its slots, lie within their region, behind the words at
- *     its start, 64-byte aligned, and no two overlap;
+ *  1. each parameter's weights, each of its slots, its push heads and its request lie within their
+ *     region, behind the words at its start, 64-byte aligned, and no two overlap; so do the landing
+ *     areas, in a mailbox of grant_mailbox_len bytes, which is less than 2^58;
  *  2. blocks 0 .. blocks-1 belong to the parameters in their order, all but a parameter's last have
  *     block_elems elements, and that one has 1 at least;
  *  3. 1 <= slots <= IMM_MAX_SLOTS, blocks <= IMM_MAX_BLOCKS;
  *  4. no sum or product of these numbers wraps around. */
-int grant_check(const struct grant *g, const uint64_t *elems, uint32_t n);
+int grant_check(const struct grant *g, const struct grant_need *need, uint32_t n);
+
+/* The mailbox that its places need. */
+uint64_t grant_mailbox_len(const struct grant *g, const struct grant_need *need, uint32_t n);
 
 #endif

@@ -28,7 +28,13 @@ static int settle(gs_trainer *t)
 {
 	if (t->phase != PHASE_WORK)
 		return 0;
-	if (t->welcome.mode == WIRE_ASYNC)
+	for (uint32_t i = 0; i < t->n_params && !t->posted; i++) {
+		int rc = push_flush(t->param[i]);
+
+		if (rc < 0)
+			return rc;
+	}
+	if (!trainer_is_sync(t))
 		return trainer_wait(t, all_applied, NULL, t->timeout_ms, "gradients to be applied");
 	return t->posted ? trainer_wait(t, step_over, NULL, t->timeout_ms, "the step's release")
 			 : 0;

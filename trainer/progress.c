@@ -92,7 +92,7 @@ static void on_release(gs_trainer *t, const struct imm *imm)
 {
 	uint64_t word = t->mail ? word_acquire(t->mail, 0) : 0;
 
-	if (t->welcome.mode != WIRE_SYNC ||
+	if (t->welcome.mode == WIRE_ASYNC ||
 	    ((word - imm->step) & IMM_STEP_MASK) > IMM_STEP_MASK / 2) {
 		err_set(EPROTO, "release of step %u; released are %llu", imm->step,
 			(unsigned long long)word);
@@ -108,7 +108,8 @@ static void on_pulled(gs_trainer *t, const struct imm *imm, uint32_t len)
 		return;
 	}
 	gs_param *p = t->owner[imm->block];
-	uint32_t want = tp_imm_len(t->conn, 4 * block_elems(p, imm->block - p->first_block));
+	uint32_t want = tp_imm_len(
+	    t->conn, p->weight_size * block_elems(p, imm->block - p->first_block));
 	if (len != want) {
 		err_set(EPROTO, "weights of block %u: %u bytes in the last piece instead of %u",
 			imm->block, len, want);

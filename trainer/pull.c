@@ -74,7 +74,8 @@ int pull_finish(gs_trainer *t, const struct pull *pull, int rc)
 {
 	trainer_exit(t);
 	for (uint32_t i = 0; rc == 0 && i < pull->n; i++)
-		memcpy(pull->dst[i], param_landing(pull->param[i]), 4 * pull->param[i]->elems);
+		memcpy(pull->dst[i], param_landing(pull->param[i]),
+		       pull->param[i]->weight_size * pull->param[i]->elems);
 	pthread_mutex_lock(&t->lock);
 	pull_end(t, pull);
 	return rc;
@@ -98,30 +99,38 @@ int pull_wait(gs_trainer *t, const struct pull *pull)
 
 /* ---- mapped ---------------------------------------------------------------------------------- */
 
-static const float *mapped(const gs_param *p)
+static const uint8_t *mapped(const gs_param *p)
 {
-	return (const float *)(const void *)(p->t->weights_map + p->weights_off);
+	return p->t->weights_map + p->weights_off;
 }
 
-static void mapped_relaxed(gs_param *p, bool still, float *dst)
+/* Before the weights: what is read then is of these updates, or later ones. */
+static void note_seen(gs_param *p)
 {
+	p->seen = 1 + word_acquire(p->t->weights_map, layout_version_off(p->first_block)) / 2;
+}
+
+static void mapped_relaxed(gs_param *p, bool still, void *dst)
+{
+	note_seen(p);
 	if (still)
-		memcpy(dst, mapped(p), 4 * p->elems);
+		memcpy(dst, mapped(p), p->weight_size * p->elems);
 	else
-		copy_live_floats(dst, mapped(p), p->elems);
+		copy_live(dst, mapped(p), p->elems, p->weight_size);
 }
 
-static bool mapped_block(gs_param *p, uint32_t i, float *dst)
+static bool mapped_block(gs_param *p, uint32_t i, uint8_t *dst)
 {
 	const uint8_t *map = p->t->weights_map;
-	uint64_t word_off = layout_version_off(p->first_block + i), at = block_first_elem(p, i);
+	uint64_t word_off = layout_version_off(p->first_block + i);
+	uint64_t at = block_first_elem(p, i) * p->weight_size;
 
 	for (int try = 0; try < PULL_TRIES; try++) {
 		uint64_t before = word_acquire(map, word_off);
 
 		if (before % 2)
 			continue;
-		copy_live_floats(dst + at, mapped(p) + at, block_elems(p, i));
+		copy_live(dst + at, mapped(p) + at, block_elems(p, i), p->weight_size);
 		if (word_acquire(map, word_off) == before)
 			return true;
 	}
@@ -129,11 +138,11 @@ static bool mapped_block(gs_param *p, uint32_t i, float *dst)
 }
 
 /* One block through the queue. */
-static int mapped_ask(gs_param *p, uint32_t i, float *dst)
+static int mapped_ask(gs_param *p, uint32_t i, uint8_t *dst)
 {
 	gs_trainer *t = p->t;
 	struct pull pull = {.param = &p, .n = 1};
-	uint64_t at = block_first_elem(p, i);
+	uint64_t at = block_first_elem(p, i) * p->weight_size;
 	int rc = pull_begin(t, &pull);
 
 	if (rc < 0)
@@ -143,16 +152,17 @@ static int mapped_ask(gs_param *p, uint32_t i, float *dst)
 		rc = pull_wait(t, &pull);
 	trainer_exit(t);
 	if (rc == 0)
-		memcpy(dst + at, param_landing(p) + at, 4 * block_elems(p, i));
+		memcpy(dst + at, param_landing(p) + at, p->weight_size * block_elems(p, i));
 	pthread_mutex_lock(&t->lock);
 	pull_end(t, &pull);
 	return rc;
 }
 
-static int mapped_consistent(gs_param *p, float *dst)
+static int mapped_consistent(gs_param *p, uint8_t *dst)
 {
 	int rc = 0;
 
+	note_seen(p);
 	for (uint32_t i = 0; rc == 0 && i < p->blocks; i++) {
 		if (!mapped_block(p, i, dst))
 			rc = mapped_ask(p, i, dst);
@@ -179,13 +189,23 @@ static int pull_mapped(const struct pull *pull, enum gs_consistency how)
  * barrier: then any copy will do. */
 static bool stands_still(const gs_trainer *t, const struct pull *pull)
 {
-	if (t->welcome.mode != WIRE_SYNC || t->posted)
+	if (!trainer_is_sync(t) || t->posted)
 		return false;
 	for (uint32_t i = 0; i < pull->n; i++) {
 		if (pull->param[i]->push_step == t->step)
 			return false;
 	}
 	return true;
+}
+
+/* One of them is pulled through its queue always: then all are, in this call. */
+static bool by_queue(const struct pull *pull)
+{
+	for (uint32_t i = 0; i < pull->n; i++) {
+		if (pull->param[i]->by_queue)
+			return true;
+	}
+	return false;
 }
 
 static int check_params(const gs_trainer *t, gs_param *const *p, uint32_t n)
@@ -197,7 +217,7 @@ static int check_params(const gs_trainer *t, gs_param *const *p, uint32_t n)
 	return 0;
 }
 
-int gs_pull_many(gs_trainer *t, gs_param *const *p, float *const *dst, uint32_t n,
+int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n,
 		 enum gs_consistency how)
 {
 	struct pull pull = {.param = p, .dst = dst, .n = n};
@@ -215,24 +235,29 @@ int gs_pull_many(gs_trainer *t, gs_param *const *p, float *const *dst, uint32_t 
 	if (rc < 0)
 		return rc;
 	rc = check_params(t, p, n);
+	for (uint32_t i = 0; rc == 0 && i < n; i++) {
+		if (p[i]->wire.storage != WIRE_DENSE)
+			rc = err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows",
+				     p[i]->wire.name);
+	}
 	if (rc == 0)
 		pull.still = stands_still(t, &pull);
 	trainer_exit(t);
 	if (rc < 0 || n == 0)
 		return rc;
-	if (how == GS_ORDERED)
+	if (how == GS_ORDERED || by_queue(&pull))
 		return pull_queue(t, &pull);
 	if (t->weights_map)
 		return pull_mapped(&pull, how);
 	return how == GS_RELAXED ? pull_wire_relaxed(t, &pull) : pull_wire_consistent(t, &pull);
 }
 
-int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, float *dst)
+int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, void *dst)
 {
 	return gs_pull_many(t, &p, &dst, 1, how);
 }
 
-int gs_weights_view(gs_trainer *t, gs_param *p, const float **out)
+int gs_weights_view(gs_trainer *t, gs_param *p, const void **out)
 {
 	if (!out)
 		return err_set(EINVAL, "gs_weights_view: NULL");
@@ -244,6 +269,11 @@ int gs_weights_view(gs_trainer *t, gs_param *p, const float **out)
 		rc = err_set(EOPNOTSUPP,
 			     "weights can be looked at in place over shm only; this is %s",
 			     tp_conn_transport(t->conn));
+	if (rc == 0 && (p->by_queue || p->wire.storage == WIRE_HASHED))
+		rc = err_set(EOPNOTSUPP, "the weights of \"%s\" are not looked at in place: %s",
+			     p->wire.name,
+			     p->by_queue ? "dc_lambda needs to know what was pulled"
+					 : "the rows of a hashed table have no fixed place");
 	if (rc == 0)
 		*out = mapped(p);
 	trainer_exit(t);

@@ -40,6 +40,8 @@ int pull_queue(gs_trainer *t, const struct pull *pull)
 		return rc;
 	for (uint32_t i = 0; rc == 0 && i < pull->n; i++)
 		rc = pull_queue_ask(pull->param[i], 0, pull->param[i]->blocks);
+	for (uint32_t i = 0; i < pull->n; i++)
+		pull->param[i]->seen = 0; /* the server knows */
 	if (rc == 0)
 		rc = pull_wait(t, pull);
 	return pull_finish(t, pull, rc);

@@ -17,7 +17,7 @@ static uint64_t *scratch(gs_trainer *t, uint32_t block)
 static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
 {
 	gs_trainer *t = p->t;
-	uint64_t at = block_first_elem(p, i);
+	uint64_t at = block_first_elem(p, i) * p->weight_size;
 
 	return (struct tp_op){
 	    .kind = TP_OP_READ,
@@ -25,8 +25,8 @@ static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
 	    .local = param_landing(p) + at,
 	    .region = t->mailbox_region,
 	    .remote = t->weights,
-	    .offset = p->weights_off + 4 * at,
-	    .len = 4 * block_elems(p, i),
+	    .offset = p->weights_off + at,
+	    .len = block_elems(p, i) * p->weight_size,
 	    .cookie = (uintptr_t)p,
 	};
 }
@@ -53,6 +53,16 @@ static int add(struct chain *chain, gs_param *p, struct tp_op op)
 	return chain_add(chain, &op);
 }
 
+/* The word was read before the data: an age that is counted from it is never too small. */
+static void note_seen(const struct pull *pull)
+{
+	for (uint32_t i = 0; i < pull->n; i++) {
+		gs_param *p = pull->param[i];
+
+		p->seen = 1 + *scratch(p->t, p->first_block) / 2;
+	}
+}
+
 /* ---- relaxed --------------------------------------------------------------------------------- */
 
 static int read_all(gs_trainer *t, const struct pull *pull)
@@ -63,6 +73,9 @@ static int read_all(gs_trainer *t, const struct pull *pull)
 	for (uint32_t k = 0; rc == 0 && k < pull->n; k++) {
 		gs_param *p = pull->param[k];
 
+		/* In sync mode no gradient is old. */
+		if (!trainer_is_sync(t))
+			rc = add(&chain, p, read_version(p, p->first_block, 0, 0));
 		for (uint32_t i = 0; rc == 0 && i < p->blocks; i++)
 			rc = add(&chain, p, read_data(p, i, 0));
 	}
@@ -78,6 +91,8 @@ int pull_wire_relaxed(gs_trainer *t, const struct pull *pull)
 	rc = read_all(t, pull);
 	if (rc == 0)
 		rc = pull_wait(t, pull);
+	if (rc == 0 && !trainer_is_sync(t))
+		note_seen(pull);
 	return pull_finish(t, pull, rc);
 }
 
@@ -159,6 +174,8 @@ int pull_wire_consistent(gs_trainer *t, const struct pull *pull)
 	rc = 1;
 	for (int try = 0; rc > 0 && try < PULL_TRIES; try++)
 		rc = read_round(t, pull);
+	if (rc == 0)
+		note_seen(pull);
 	if (rc > 0)
 		rc = ask_for_the_rest(t, pull);
 	return pull_finish(t, pull, rc);

@@ -9,19 +9,19 @@
 #include "trainer/trainer.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "trainer/sum.h"
 
 /* Copied before it is sent: long enough that a copy is worth a post, short enough that the server
  * is at work on the first piece while the next one is copied. */
 #define PIECE_BYTES (512u << 10)
 
-static float *slot_of(const gs_param *p, uint64_t push)
+static uint8_t *slot_of(const gs_param *p, uint64_t push)
 {
-	uint64_t off = credits_slot(push, p->t->slots) * p->ring_stride;
-
-	return (float *)(void *)((uint8_t *)p->ring + off);
+	return p->ring + credits_slot(push, p->t->slots) * p->ring_stride;
 }
 
 /* ---- credits --------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ bool push_credited(gs_param *p, uint64_t wanted)
 {
 	gs_trainer *t = p->t;
 
-	for (uint32_t i = 0; i < p->blocks; i++) {
+	for (uint32_t i = 0; wanted > 0 && i < p->blocks; i++) {
 		uint32_t block = p->first_block + i;
 		uint64_t credit = word_acquire(t->mail, layout_credit_off(block));
 
@@ -58,15 +58,18 @@ static bool is_credited(gs_trainer *t, void *arg)
 	return push_credited(w->p, w->pushes);
 }
 
+static int wait_credited(gs_trainer *t, gs_param *p)
+{
+	struct wanted w = {p, credits_needed(p->pushes, t->slots)};
+
+	return w.pushes == 0 ? 0 : trainer_wait(t, is_credited, &w, 0, "a free slot");
+}
+
 /* The slot of the next push. In sync mode the release of a step is the credit for all of it, and a
  * step is pushed only once the one before it is released: the slot is free. */
 static int wait_for_slot(gs_trainer *t, gs_param *p)
 {
-	struct wanted w = {p, credits_needed(p->pushes, t->slots)};
-
-	if (t->welcome.mode == WIRE_SYNC || w.pushes == 0)
-		return 0;
-	return trainer_wait(t, is_credited, &w, 0, "a free slot");
+	return trainer_is_sync(t) ? 0 : wait_credited(t, p);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -75,9 +78,34 @@ static int wait_for_slot(gs_trainer *t, gs_param *p)
  * weights are answered in both. */
 static bool wants_answer(const gs_param *p, enum imm_kind kind, uint32_t i)
 {
-	if (kind == IMM_GRAD && p->t->welcome.mode == WIRE_SYNC)
+	if (kind == IMM_GRAD && trainer_is_sync(p->t))
 		return false;
 	return i + 1 == p->blocks;
+}
+
+/* What the server has to know about the push, if it is anything that it was not told for this slot
+ * before. Over shm the head is the server's memory; over a network its copy is sent ahead. */
+static int tell_head(struct chain *chain, gs_param *p, uint32_t slot)
+{
+	gs_trainer *t = p->t;
+	struct layout_push_head head = {
+	    .weight = t->samples == 1 ? 0 : t->samples,
+	    .scale = t->grad_scale == 1 ? 0 : t->grad_scale,
+	    .seen = trainer_is_sync(t) ? 0 : p->seen,
+	};
+	struct tp_op op = {
+	    .kind = TP_OP_WRITE,
+	    .local = &p->heads[slot],
+	    .region = t->local_region,
+	    .remote = t->slot_mem,
+	    .offset = p->heads_off + slot * sizeof(head),
+	    .len = sizeof(head),
+	};
+
+	if (memcmp(&p->heads[slot], &head, sizeof(head)) == 0)
+		return 0;
+	p->heads[slot] = head;
+	return t->local ? chain_add(chain, &op) : 0;
 }
 
 /* Blocks first .. end-1, from the ring; with the lock held. */
@@ -86,10 +114,10 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 	gs_trainer *t = p->t;
 	uint32_t slot = credits_slot(push, t->slots);
 	struct chain chain = {.t = t};
-	int rc = 0;
+	int rc = first == 0 && kind == IMM_GRAD ? tell_head(&chain, p, slot) : 0;
 
 	for (uint32_t i = first; rc == 0 && i < end; i++) {
-		uint64_t at = block_first_elem(p, i);
+		uint64_t at = block_first_elem(p, i) * p->grad_size;
 		struct tp_op op = {
 		    .kind = TP_OP_WRITE,
 		    .flags = TP_F_IMM,
@@ -97,8 +125,8 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 		    .local = slot_of(p, push) + at,
 		    .region = t->local_region,
 		    .remote = t->slot_mem,
-		    .offset = p->slots_off + slot * p->slots_stride + 4 * at,
-		    .len = 4 * block_elems(p, i),
+		    .offset = p->slots_off + slot * p->slots_stride + at,
+		    .len = block_elems(p, i) * p->grad_size,
 		};
 
 		rc = chain_add(&chain, &op);
@@ -108,7 +136,7 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 
 static uint32_t end_of_piece(const gs_param *p, uint32_t first)
 {
-	uint64_t blocks = PIECE_BYTES / (4 * p->block_elems);
+	uint64_t blocks = PIECE_BYTES / (p->grad_size * p->block_elems);
 
 	if (blocks < 1)
 		blocks = 1;
@@ -117,10 +145,10 @@ static uint32_t end_of_piece(const gs_param *p, uint32_t first)
 	return blocks < p->blocks - first ? first + (uint32_t)blocks : p->blocks;
 }
 
-static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const float *src)
+static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const void *src)
 {
 	gs_trainer *t = p->t;
-	float *slot = slot_of(p, push);
+	uint8_t *slot = slot_of(p, push);
 	int rc = 0;
 
 	for (uint32_t first = 0, end; rc == 0 && first < p->blocks; first = end) {
@@ -129,7 +157,8 @@ static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const float
 			uint64_t at = block_first_elem(p, first);
 			uint64_t n = block_first_elem(p, end - 1) + block_elems(p, end - 1) - at;
 
-			memcpy(slot + at, src + at, 4 * n);
+			memcpy(slot + at * p->grad_size, (const uint8_t *)src + at * p->grad_size,
+			       n * p->grad_size);
 		}
 		pthread_mutex_lock(&t->lock);
 		rc = post_blocks(p, kind, push, first, end);
@@ -138,26 +167,55 @@ static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const float
 	return rc;
 }
 
-int push_tensor(gs_param *p, enum imm_kind kind, const float *src)
+/* ---- initial weights ------------------------------------------------------------------------- */
+
+/* The upper or the lower halves of the floats: they fit the slot of a 16-bit gradient. */
+static int send_halves(gs_param *p, unsigned shift)
 {
+	gs_trainer *t = p->t;
+
+	pthread_mutex_lock(&t->lock);
+	int rc = wait_credited(t, p);
+	uint64_t push = p->pushes;
+	p->pushes += rc == 0;
+	pthread_mutex_unlock(&t->lock);
+	uint8_t *slot = slot_of(p, push);
+	for (uint64_t i = 0; rc == 0 && i < p->elems; i++) {
+		uint32_t bits;
+		uint16_t half;
+
+		memcpy(&bits, &p->init_data[i], sizeof(bits));
+		half = (uint16_t)(bits >> shift);
+		memcpy(slot + i * sizeof(half), &half, sizeof(half));
+	}
+	return rc < 0 ? rc : send_from(p, IMM_INIT, push, slot);
+}
+
+int push_initial(gs_param *p)
+{
+	if (p->wire.grad_type != WIRE_F32) {
+		int rc = send_halves(p, 16);
+
+		return rc < 0 ? rc : send_halves(p, 0);
+	}
 	pthread_mutex_lock(&p->t->lock);
 	uint64_t push = p->pushes++;
 	pthread_mutex_unlock(&p->t->lock);
-	return send_from(p, kind, push, src);
+	return send_from(p, IMM_INIT, push, p->init_data);
 }
 
 /* ---- the API --------------------------------------------------------------------------------- */
 
 static int may_push(const gs_trainer *t, const gs_param *p)
 {
-	if (t->welcome.mode != WIRE_SYNC)
+	if (t->welcome.mode == WIRE_ASYNC)
 		return 0;
 	if (t->posted)
 		return err_set(
 		    EALREADY,
 		    "the barrier of step %llu was posted already; call gs_step_wait first",
 		    (unsigned long long)t->step);
-	if (p->push_step == t->step)
+	if (trainer_is_sync(t) && p->push_step == t->step)
 		return err_set(EALREADY, "parameter \"%s\" was pushed in step %llu already",
 			       p->wire.name, (unsigned long long)t->step);
 	return 0;
@@ -175,54 +233,100 @@ static int enter_param(gs_trainer *t, const gs_param *p)
 	return err_set(EINVAL, "the parameter is not one of this trainer's");
 }
 
-/* Enters with the right to the next push of p, and its slot free. */
+/* Enters with the right to the next push of p, and its slot free where one is used. */
 static int enter_push(gs_trainer *t, gs_param *p)
 {
 	int rc = enter_param(t, p);
 
 	if (rc < 0)
 		return rc;
-	rc = may_push(t, p);
+	if (p->wire.storage != WIRE_DENSE)
+		rc = err_set(EINVAL, "parameter \"%s\" is a table: call gs_push_rows",
+			     p->wire.name);
 	if (rc == 0)
+		rc = may_push(t, p);
+	if (rc == 0 && p->accumulate == 1)
 		rc = wait_for_slot(t, p);
 	if (rc < 0)
 		trainer_exit(t);
 	return rc;
 }
 
-int gs_grad_buffer(gs_trainer *t, gs_param *p, float **out)
+int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out)
 {
 	if (!out)
 		return err_set(EINVAL, "gs_grad_buffer: NULL");
 	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	*out = slot_of(p, p->pushes);
+	*out = p->accumulate > 1 ? p->addend : slot_of(p, p->pushes);
 	trainer_exit(t);
 	return 0;
 }
 
-int gs_push(gs_trainer *t, gs_param *p, const float *grad)
+/* With the lock: the number of the next push, which is the caller's. */
+static uint64_t begin_push(gs_trainer *t, gs_param *p)
+{
+	p->push_step = t->step;
+	return p->pushes++;
+}
+
+int push_flush(gs_param *p)
+{
+	gs_trainer *t = p->t;
+
+	if (p->accumulated == 0)
+		return 0;
+	int rc = wait_for_slot(t, p);
+	if (rc < 0)
+		return rc;
+	uint64_t push = begin_push(t, p);
+	pthread_mutex_unlock(&t->lock);
+	sum_take(p, slot_of(p, push));
+	rc = send_from(p, IMM_GRAD, push, slot_of(p, push));
+	pthread_mutex_lock(&t->lock);
+	return rc;
+}
+
+static int push_accumulated(gs_trainer *t, gs_param *p, const void *grad)
+{
+	sum_add(p, grad);
+	if (p->accumulated < p->accumulate)
+		return 0;
+	int rc = trainer_enter_working(t);
+	if (rc < 0)
+		return rc;
+	rc = push_flush(p);
+	trainer_exit(t);
+	return rc;
+}
+
+int gs_push(gs_trainer *t, gs_param *p, const void *grad)
 {
 	if (!grad)
 		return err_set(EINVAL, "gs_push: no gradient (NULL)");
 	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	uint64_t push = p->pushes++;
-	p->push_step = t->step;
+	if (p->accumulate > 1) {
+		trainer_exit(t);
+		return push_accumulated(t, p, grad);
+	}
+	uint64_t push = begin_push(t, p);
 	trainer_exit(t);
 	return send_from(p, IMM_GRAD, push, grad);
 }
 
 static int wait_applied(gs_trainer *t, gs_param *p)
 {
-	if (t->welcome.mode == WIRE_ASYNC) {
+	if (!trainer_is_sync(t)) {
+		int rc = push_flush(p);
 		struct wanted w = {p, p->pushes};
 
-		return trainer_wait(t, is_credited, &w, 0, "gradients to be applied");
+		return rc < 0 ? rc
+			      : trainer_wait(t, is_credited, &w, 0, "gradients to be applied");
 	}
-	uint64_t step = p->push_step;
+	uint64_t step = p->accumulated ? t->step : p->push_step;
 	if (step < t->step)
 		return 0;
 	if (!t->posted)
@@ -241,6 +345,8 @@ int gs_wait_applied(gs_trainer *t, gs_param *p)
 	if (rc < 0)
 		return rc;
 	rc = wait_applied(t, p);
+	if (rc == 0)
+		rc = trainer_refused(t);
 	trainer_exit(t);
 	return rc;
 }

@@ -33,16 +33,29 @@ static int send_declares(gs_trainer *t)
 	return 0;
 }
 
+static struct grant_need need_of(const gs_param *p)
+{
+	uint64_t tensor = p->elems * p->weight_size;
+
+	return (struct grant_need){
+	    .elems = p->elems,
+	    .weights = tensor,
+	    .slot = p->elems * p->grad_size,
+	    .landing = tensor,
+	};
+}
+
 static int check_grant(gs_trainer *t)
 {
-	uint64_t *elems = malloc(t->n_params * sizeof(*elems));
+	struct grant_need *need = malloc(t->n_params * sizeof(*need));
 
-	if (!elems)
+	if (!need)
 		return err_set(ENOMEM, "no memory for %u parameters", t->n_params);
 	for (uint32_t i = 0; i < t->n_params; i++)
-		elems[i] = t->param[i]->elems;
-	int rc = grant_check(&t->grant, elems, t->n_params);
-	free(elems);
+		need[i] = need_of(t->param[i]);
+	int rc = grant_check(&t->grant, need, t->n_params);
+	t->mailbox_len = rc < 0 ? 0 : grant_mailbox_len(&t->grant, need, t->n_params);
+	free(need);
 	return rc == -EPROTO ? trainer_breach(t) : rc;
 }
 
@@ -77,6 +90,9 @@ static int adopt_grant(gs_trainer *t)
 		p->weights_off = place->weights_off;
 		p->slots_off = place->slots_off;
 		p->slots_stride = place->slots_stride;
+		p->heads_off = place->heads_off;
+		p->landing_off = place->landing_off;
+		p->request_off = place->request_off;
 		for (uint32_t b = 0; b < p->blocks; b++)
 			t->owner[p->first_block + b] = p;
 	}
@@ -102,7 +118,7 @@ static int attach_remotes(gs_trainer *t)
  * weights, and over shm only ordered pulls need it: page by page, as they land. */
 static int make_mailbox(gs_trainer *t)
 {
-	uint64_t len = layout_mailbox_len(t->blocks, t->grant.weights.len);
+	uint64_t len = t->mailbox_len;
 	int rc = tp_arena_create("gradslot mailbox", len, 0, &t->mailbox);
 
 	if (rc == 0) {
@@ -119,22 +135,29 @@ static void place_mapped_rings(gs_trainer *t, uint8_t *slots)
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		gs_param *p = t->param[i];
 
-		p->ring = (float *)(void *)(slots + p->slots_off);
+		p->ring = slots + p->slots_off;
 		p->ring_stride = p->slots_stride;
+		p->heads = (struct layout_push_head *)(void *)(slots + p->heads_off);
 	}
+}
+
+/* Two version words for each block. */
+static uint64_t scratch_bytes(const gs_trainer *t)
+{
+	return layout_align(16 * (uint64_t)t->blocks, LAYOUT_PAGE);
 }
 
 /* Over a network gradients leave from memory that mirrors the slots. It is in use from the first
  * step to the last, so its pages are touched now. */
 static int make_local_rings(gs_trainer *t)
 {
-	uint64_t len = layout_align(16 * (uint64_t)t->blocks, LAYOUT_PAGE);
+	uint64_t len = scratch_bytes(t), heads = t->slots * sizeof(struct layout_push_head);
 
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		gs_param *p = t->param[i];
 
-		p->ring_stride = layout_align(4 * p->elems, LAYOUT_ALIGN);
-		len += t->slots * p->ring_stride;
+		p->ring_stride = layout_align(p->elems * p->grad_size, LAYOUT_ALIGN);
+		len += heads + t->slots * p->ring_stride;
 	}
 	int rc = tp_arena_create("gradslot gradients", len, TP_ARENA_PREFAULT, &t->local);
 	if (rc == 0)
@@ -142,10 +165,30 @@ static int make_local_rings(gs_trainer *t)
 	if (rc < 0)
 		return err_wrap(rc, "%llu bytes for gradients", (unsigned long long)len);
 	uint8_t *at = tp_arena_base(t->local);
-	at += layout_align(16 * (uint64_t)t->blocks, LAYOUT_PAGE);
+	at += scratch_bytes(t);
 	for (uint32_t i = 0; i < t->n_params; i++) {
-		t->param[i]->ring = (float *)(void *)at;
-		at += t->slots * t->param[i]->ring_stride;
+		gs_param *p = t->param[i];
+
+		p->heads = (struct layout_push_head *)(void *)at;
+		p->ring = at + heads;
+		at += heads + t->slots * p->ring_stride;
+	}
+	return 0;
+}
+
+static int make_sums(gs_trainer *t)
+{
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		gs_param *p = t->param[i];
+
+		if (p->accumulate == 1)
+			continue;
+		p->sum = aligned_alloc(LAYOUT_ALIGN, layout_align(4 * p->elems, LAYOUT_ALIGN));
+		p->addend = aligned_alloc(LAYOUT_ALIGN,
+					  layout_align(p->grad_size * p->elems, LAYOUT_ALIGN));
+		if (!p->sum || !p->addend)
+			return err_set(ENOMEM, "no memory to accumulate %llu gradients in",
+				       (unsigned long long)p->elems);
 	}
 	return 0;
 }
@@ -158,6 +201,8 @@ static int make_memory(gs_trainer *t)
 		rc = attach_remotes(t);
 	if (rc == 0)
 		rc = make_mailbox(t);
+	if (rc == 0)
+		rc = make_sums(t);
 	if (rc < 0)
 		return rc;
 	uint8_t *slots = tp_remote_map(t->slot_mem);
@@ -186,7 +231,7 @@ static int get_ready(gs_trainer *t)
 static bool all_initial_in(gs_trainer *t, void *arg)
 {
 	for (uint32_t i = 0; i < t->n_params; i++) {
-		if (t->param[i]->pushes > 0 && !push_credited(t->param[i], 1))
+		if (!push_credited(t->param[i], t->param[i]->pushes))
 			return false;
 	}
 	return true;
@@ -203,7 +248,7 @@ static int send_initial(gs_trainer *t)
 		if (p->wire.init != WIRE_INIT_TRAINER)
 			continue;
 		pthread_mutex_unlock(&t->lock);
-		rc = push_tensor(p, IMM_INIT, p->init_data);
+		rc = push_initial(p);
 		pthread_mutex_lock(&t->lock);
 	}
 	if (rc == 0)
@@ -218,7 +263,7 @@ static int wait_for_start(gs_trainer *t)
 
 	if (rc != -ETIMEDOUT)
 		return rc;
-	if (t->welcome.mode == WIRE_SYNC)
+	if (trainer_is_sync(t))
 		return err_set(ETIMEDOUT,
 			       "waited %u ms for the start: for all %u trainers to come, and for "
 			       "initial weights",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps, in sync mode. t->step is being made; with t->posted its barrier is on its way. The server
+ * Steps, in sync and ssp mode. t->step is being made; with t->posted its barrier is on its way. The server
  * answers by writing the step into the head of the mailbox.
  *
  *        making k  --gs_step_post-->  posted k  --gs_step_wait-->  making k+1
@@ -51,13 +51,19 @@ static int post(gs_trainer *t)
 	    .len = sizeof(*source),
 	};
 
-	if (t->welcome.mode != WIRE_SYNC)
+	if (t->welcome.mode == WIRE_ASYNC)
 		return err_set(EPERM, "there are no steps in async mode");
 	if (t->posted)
 		return err_set(
 		    EALREADY,
 		    "the barrier of step %llu was posted already; call gs_step_wait first",
 		    (unsigned long long)t->step);
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		int rc = push_flush(t->param[i]);
+
+		if (rc < 0)
+			return rc;
+	}
 	*source = t->step;
 	t->posted = true;
 	return trainer_post(t, &op, 1);
@@ -67,7 +73,7 @@ static int wait(gs_trainer *t)
 {
 	uint64_t step = t->step;
 
-	if (t->welcome.mode != WIRE_SYNC)
+	if (t->welcome.mode == WIRE_ASYNC)
 		return err_set(EPERM, "there are no steps in async mode");
 	if (!t->posted)
 		return err_set(EDEADLK,
@@ -80,7 +86,7 @@ static int wait(gs_trainer *t)
 		t->step++;
 		t->posted = false;
 	}
-	return rc;
+	return rc < 0 ? rc : trainer_refused(t);
 }
 
 int gs_step_post(gs_trainer *t)

@@ -11,10 +11,13 @@
  *              START     from ready on (it may come right behind it)
  *              -         working
  *              BYE       from gs_leave's bye on
+ *
+ * RATE_SET answers a set_rate beside it, and a NOTICE may come while training goes on.
  */
 #include "trainer/trainer.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -91,15 +94,31 @@ static int take(gs_trainer *t, const struct wire_msg *msg)
 		t->expect = WIRE_START;
 		return 0;
 	case WIRE_START:
-		if (t->welcome.mode == WIRE_SYNC && msg->start.step == 0)
+		if (t->welcome.mode != WIRE_ASYNC && msg->start.step == 0)
 			return err_set(EPROTO, "start: step 0; the first is 1");
-		t->step = t->welcome.mode == WIRE_SYNC ? msg->start.step : 0;
+		t->step = t->welcome.mode != WIRE_ASYNC ? msg->start.step : 0;
 		t->expect = 0;
 		return 0;
 	default: /* BYE */
 		t->expect = 0;
 		return 0;
 	}
+}
+
+/* What may come at another time than what is expected. */
+static bool take_aside(gs_trainer *t, const struct wire_msg *msg)
+{
+	if (msg->kind == WIRE_RATE_SET && t->rate_asked) {
+		t->rate_asked = false;
+		return true;
+	}
+	if (msg->kind == WIRE_NOTICE && t->phase >= PHASE_WORK && msg->notice.param < t->n_params) {
+		t->refused = -wire_error_errno(msg->notice.code);
+		snprintf(t->refused_text, sizeof(t->refused_text), "parameter \"%.127s\": %.300s",
+			 t->param[msg->notice.param]->wire.name, msg->notice.text);
+		return true;
+	}
+	return false;
 }
 
 void talk_take(gs_trainer *t, const void *bytes, size_t len)
@@ -116,6 +135,8 @@ void talk_take(gs_trainer *t, const void *bytes, size_t len)
 		trainer_fail(t, err_set(-rc, "the server says: %s", msg.error.text));
 		return;
 	}
+	if (take_aside(t, &msg))
+		return;
 	if (msg.kind != t->expect) {
 		err_set(EPROTO, "it sent %s where %s was due", wire_kind_name(msg.kind),
 			t->expect ? wire_kind_name(t->expect) : "no message");

@@ -6,6 +6,7 @@
  *  declare.c   gs_declare                    progress.c  events, waiting, posting; the lock
  *  start.c     gs_start                      grant.c     is the server's grant sound (pure)
  *  push.c      gradients                     step.c      barriers
+ *  settings.c  rates, scales, counts         sum.c       accumulation
  *  pull.c      weights: which way            pull_wire.c reading them over a network
  *  leave.c     gs_leave                      pull_queue.c asking for them through the queue
  *
@@ -56,13 +57,24 @@ struct gs_param {
 	/* granted; constant after gs_start */
 	uint64_t elems, block_elems;
 	uint32_t first_block, blocks;
-	uint64_t weights_off; /* in the weights; layout_landing_off gives the landing area's */
-	uint64_t slots_off, slots_stride;
-	float *ring; /* the slots where they are mapped, else registered memory like them */
+	uint32_t grad_size, weight_size; /* bytes of an element */
+	uint64_t weights_off, landing_off, slots_off, slots_stride, heads_off, request_off;
+	/* The slots and their heads where they are mapped, else registered memory like them. */
+	uint8_t *ring;
+	struct layout_push_head *heads;
 	uint64_t ring_stride; /* bytes */
+	bool by_queue;        /* every pull is ordered: the server keeps what it answers */
+
+	/* Accumulation: the sum so far, in float, and where a push that is to be added is made. */
+	uint32_t accumulate;
+	bool accumulate_sum;
+	uint32_t accumulated; /* pushes in it */
+	float *sum;
+	void *addend;
 
 	uint64_t pushes;    /* begun, initial weights included */
 	uint64_t push_step; /* sync: the step of the last one; 0: none */
+	uint64_t seen;      /* 1 + the updates in what was pulled last; 0: not known */
 
 	/* A pull that uses the landing area or the scratch words: one at a time. */
 	bool pulling;
@@ -96,6 +108,7 @@ struct gs_trainer {
 	enum wire_kind expect; /* the next control message; 0: none */
 	struct wire_welcome welcome;
 	struct grant grant;
+	uint64_t mailbox_len;
 	bool init_asked;
 
 	gs_param **param;
@@ -118,7 +131,12 @@ struct gs_trainer {
 	struct tp_arena *local;
 	struct tp_region *local_region;
 
-	uint64_t step; /* sync: the step that is being made */
+	float samples, grad_scale; /* of the pushes from now on */
+	bool rate_asked;           /* a set_rate is unanswered */
+	int refused;               /* what a notice said, and nobody was told yet: errno, text */
+	char refused_text[512];
+
+	uint64_t step; /* sync, ssp: the step that is being made */
 	bool posted;   /* its barrier was */
 };
 
@@ -183,11 +201,17 @@ void talk_take(gs_trainer *t, const void *bytes, size_t len);
 
 /* ---- push.c ---------------------------------------------------------------------------------- */
 
-/* Sends the next push of p as `kind`, copying `src` into the ring first unless it is there. Without
- * the lock; the slot is free. */
-int push_tensor(gs_param *p, enum imm_kind kind, const float *src);
+/* Sends the initial weights. Without the lock; the slots are free. */
+int push_initial(gs_param *p);
 /* All blocks of p have been credited with `wanted` pushes. An implausible credit is a breach. */
 bool push_credited(gs_param *p, uint64_t wanted);
+/* Sends what was accumulated of p so far. With the lock, which it lets go of meanwhile. */
+int push_flush(gs_param *p);
+
+/* ---- settings.c ------------------------------------------------------------------------------ */
+
+/* What the server refused and nobody was told of yet, once; else 0. With the lock. */
+int trainer_refused(gs_trainer *t);
 
 /* ---- step.c ---------------------------------------------------------------------------------- */
 
@@ -199,7 +223,7 @@ int step_wait_released(gs_trainer *t, uint64_t step);
 
 struct pull {
 	gs_param *const *param;
-	float *const *dst;
+	void *const *dst;
 	uint32_t n;
 	bool still; /* nobody writes these weights meanwhile */
 };
@@ -226,11 +250,14 @@ int pull_queue_ask(gs_param *p, uint32_t first, uint32_t end);
 /* How often a consistent read is tried before the queue is asked. */
 enum { PULL_TRIES = 8 };
 
-static inline float *param_landing(const gs_param *p)
+static inline uint8_t *param_landing(const gs_param *p)
 {
-	gs_trainer *t = p->t;
+	return p->t->mail + p->landing_off;
+}
 
-	return (float *)(void *)(t->mail + layout_landing_off(t->blocks, p->weights_off));
+static inline bool trainer_is_sync(const gs_trainer *t)
+{
+	return t->welcome.mode == WIRE_SYNC;
 }
 
 /* Of block i (0 .. blocks-1) of p. */

@@ -15,33 +15,41 @@ static inline uint64_t word_acquire(const void *base, uint64_t off)
 	return __atomic_load_n((const uint64_t *)((const uint8_t *)base + off), __ATOMIC_ACQUIRE);
 }
 
-/* Copies n floats that may change meanwhile: each comes over whole, of whatever moment. 8 bytes at
- * a time, from where src is 8-byte aligned (a block may begin at an odd element).
+/* Copies n elements of `size` bytes, 4 or 2, that may change meanwhile: each comes over whole, of
+ * whatever moment. 8 bytes at a time, from where src is 8-byte aligned (a block may begin anywhere).
  *
  * Loads are acquiring and not relaxed so that a version word read after the copy is read after it:
  * on x86 that is free, and elsewhere it spares a fence. */
-static inline void copy_live_float(float *dst, const float *src)
+static inline void copy_live_element(uint8_t *dst, const uint8_t *src, uint32_t size)
 {
-	uint32_t one = __atomic_load_n((const uint32_t *)(const void *)src, __ATOMIC_ACQUIRE);
+	if (size == sizeof(uint32_t)) {
+		uint32_t one = __atomic_load_n((const uint32_t *)(const void *)src,
+					       __ATOMIC_ACQUIRE);
 
-	memcpy(dst, &one, sizeof(one));
+		memcpy(dst, &one, sizeof(one));
+	} else {
+		uint16_t one = __atomic_load_n((const uint16_t *)(const void *)src,
+					       __ATOMIC_ACQUIRE);
+
+		memcpy(dst, &one, sizeof(one));
+	}
 }
 
-static inline void copy_live_floats(float *dst, const float *src, uint64_t n)
+static inline void copy_live(void *to, const void *from, uint64_t n, uint32_t size)
 {
-	if (n > 0 && (uintptr_t)src % sizeof(uint64_t)) {
-		copy_live_float(dst++, src++);
-		n--;
-	}
-	const uint64_t *from = (const uint64_t *)(const void *)src;
+	uint8_t *dst = to;
+	const uint8_t *src = from, *end = src + n * size;
 
-	for (uint64_t i = 0; i < n / 2; i++) {
-		uint64_t two = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+	for (; src < end && (uintptr_t)src % sizeof(uint64_t); src += size, dst += size)
+		copy_live_element(dst, src, size);
+	for (; src + sizeof(uint64_t) <= end; src += sizeof(uint64_t), dst += sizeof(uint64_t)) {
+		uint64_t word = __atomic_load_n((const uint64_t *)(const void *)src,
+						__ATOMIC_ACQUIRE);
 
-		memcpy(dst + 2 * i, &two, sizeof(two));
+		memcpy(dst, &word, sizeof(word));
 	}
-	if (n % 2)
-		copy_live_float(dst + n - 1, src + n - 1);
+	for (; src < end; src += size, dst += size)
+		copy_live_element(dst, src, size);
 }
 
 #endif

@@ -45,7 +45,56 @@
  * loaders do); in the child every call on the trainer gives -EINVAL, gs_close does nothing, and the
  * parent is not disturbed. A child may connect a trainer of its own.
  *
- * Data. Gradients and weights are float32, dense, row-major, in the machine's byte order.
+ * Data. Gradients and weights are dense, row-major, in the machine's byte order, float32 unless the
+ * parameter says otherwise (grad_dtype, weight_dtype).
+ *
+ * Schedules. The server may change a parameter's learning rate by itself: gs_param_desc.schedule is
+ * NAME[:key=value[,key=value...]], and a warm-up may stand in front, with a +:
+ *     cosine:steps=1000,end=0.001
+ *     warmup:steps=100,from=0.1+multistep:at=3000/6000/8000,gamma=0.5
+ * A schedule works on lr, the parameter's setting, or what gs_set_lr set last; a change of lr does
+ * not turn the clock t back. t counts the updates before: 0 at the first. In sync mode it counts
+ * rounds, which are released steps, also those in which nobody pushed the parameter; elsewhere each
+ * trainer's push of the parameter is an update of it, and counts one. Into how many blocks the
+ * parameter is cut never matters.
+ *     constant                   lr
+ *     step                       lr gamma^floor(t / every)
+ *         every, gamma=0.1       torch StepLR
+ *     multistep                  lr gamma^(how many of `at` are <= t)
+ *         at, gamma=0.1          torch MultiStepLR. at: 1 to 16 clocks, ascending, with a / between
+ *     piecewise                  rates[how many of `at` are <= t], whatever lr is
+ *         at, rates              Paddle PiecewiseDecay. rates: one more than at
+ *     exponential                lr gamma^(t / every); with staircase=1, floor(t / every)
+ *         gamma, every=1,        torch ExponentialLR (every=1), TensorFlow ExponentialDecay
+ *         staircase=0
+ *     inverse_time               lr / (1 + gamma t / every); with staircase=1, floor(t / every)
+ *         gamma, every=1,        Paddle InverseTimeDecay (every=1), TensorFlow InverseTimeDecay
+ *         staircase=0
+ *     polynomial                 end + (lr - end) (1 - min(t, steps) / steps)^power; with cycle=1
+ *         steps, end=0, power=1, steps is the next multiple of it that is not below t
+ *         cycle=0                Paddle PolynomialDecay, torch PolynomialLR (end=0)
+ *     cosine                     end + (lr - end) (1 + cos(pi min(t, steps) / steps)) / 2
+ *         steps, end=0,          torch CosineAnnealingLR, which rises again after steps; this stays
+ *         cycle=0, mult=1        at end. With cycle=1 it starts again at lr after steps, and each
+ *                                cycle takes mult times the one before: torch
+ *                                CosineAnnealingWarmRestarts (T_0=steps, T_mult=mult)
+ *     one_cycle                  from lr / div_factor up to lr at t = pct_start steps - 1, and down
+ *         steps, pct_start=0.3,  to lr / div_factor / final_div_factor at t = steps - 1, where it
+ *         div_factor=25,         stays; on half cosine waves, or with linear=1 on lines
+ *         final_div_factor=1e4,  torch OneCycleLR (max_lr=lr, cycle_momentum=False)
+ *         linear=0
+ *     noam                       lr d_model^-0.5 min((t+1)^-0.5, (t+1) warmup^-1.5)
+ *         d_model, warmup        Vaswani et al., "Attention Is All You Need", 5.3; Paddle NoamDecay
+ *     warmup:...+SCHEDULE        r (from + (1 - from) t / steps) while t < steps, where r is what
+ *         steps, from=0          SCHEDULE begins with; then SCHEDULE, with t - steps for its t.
+ *                                torch LinearLR (start_factor=from) before it in a SequentialLR,
+ *                                Paddle LinearWarmup. With from=0 the rate of the first update is
+ *                                0. Without +SCHEDULE: constant
+ * A key with no = above must be given. Counts are whole numbers from 1 to 2^53; gamma, end and
+ * rates are at least 0; power, div_factor and final_div_factor above 0; pct_start and from within
+ * 0 and 1. end and rates are rates, not factors: they do not follow lr. The text has at most
+ * GS_MAX_SCHEDULE bytes and no spaces; numbers are decimal, with a point; 1e-3 is one too. A rate
+ * has the same bits on every machine, and stops at the largest float.
  */
 #ifndef GRADSLOT_H
 #define GRADSLOT_H
@@ -60,8 +109,9 @@ extern "C" {
 #define GS_API __attribute__((visibility("default")))
 
 #define GS_MAX_DIMS     8
-#define GS_MAX_SETTINGS 12
+#define GS_MAX_SETTINGS 16
 #define GS_MAX_NAME     127 /* bytes, without the final 0 */
+#define GS_MAX_SCHEDULE 255
 
 typedef struct gs_trainer gs_trainer;
 typedef struct gs_param gs_param;
@@ -109,18 +159,38 @@ enum gs_init {
 	GS_INIT_NORMAL,   /* mean init_a, standard deviation init_b, from init_seed */
 };
 
+/* Number formats: IEEE single, bfloat16, IEEE half. */
+enum gs_dtype { GS_F32, GS_BF16, GS_F16 };
+
+/* How the gradients of several trainers become one; sync mode (elsewhere each is applied alone). */
+enum gs_reduce {
+	GS_MEAN,     /* over the trainers that pushed: ((g0+g1)+…)·(1/n), in rank order */
+	GS_SUM,      /* (g0+g1)+… */
+	GS_WEIGHTED, /* ((n0·g0+n1·g1)+…)·(1/(n0+n1+…)), n: gs_set_samples */
+};
+
+/* What becomes of a gradient with an infinity or a NaN in it. It is counted in any case:
+ * gs_get_counts. The last two hold a parameter's update back until the whole gradient was looked
+ * at; the last, in sync mode, until all of the step was. */
+enum gs_nonfinite {
+	GS_NONFINITE_APPLY,  /* it is applied */
+	GS_NONFINITE_REJECT, /* that trainer's push of the parameter is left out */
+	GS_NONFINITE_SKIP,   /* sync: nobody's update of the step is made, of all parameters that say
+			      * so; elsewhere: as GS_NONFINITE_REJECT */
+};
+
+enum gs_kind {
+	GS_DENSE,  /* a tensor */
+	GS_TABLE,  /* shape [rows, dim]: rows are pushed and pulled by number, 0 .. rows-1 */
+	GS_HASHED, /* shape [capacity, dim]: rows have any 64-bit key, and appear on first touch */
+};
+
 struct gs_param_desc {
 	size_t size;      /* sizeof(struct gs_param_desc): set by GS_PARAM_DESC_INIT */
 	const char *name; /* unique, 1..GS_MAX_NAME bytes */
 	uint32_t ndim;    /* 1..GS_MAX_DIMS */
 	uint64_t shape[GS_MAX_DIMS];
-	/* The optimizer that the server applies, and its settings (gs_setting):
-	 *   "sgd"       lr                           w -= lr·g
-	 *   "momentum"  lr, momentum=0.9, dampening=0  v = momentum·v + (1−dampening)·g;  w -= lr·v
-	 *   "nesterov"  lr, momentum=0.9             v = momentum·v + g;  w -= lr·(g + momentum·v)
-	 * as in torch.optim.SGD; v starts at zero. In sync mode g is the mean over the trainers that
-	 * pushed in the step, ((g0+g1)+…)·(1/n) in rank order. */
-	const char *optimizer;
+	const char *optimizer; /* which the server applies: see "Optimizers" above */
 	uint32_t n_settings;
 	struct {
 		const char *name;
@@ -131,11 +201,31 @@ struct gs_param_desc {
 	uint64_t init_seed;
 	const float *init_data; /* GS_INIT_DATA: the tensor; must stay valid until gs_start returned.
 				 * Used if this trainer is the one whom the server asks */
+	const char *schedule;   /* of the learning rate: see "Schedules" above; NULL: constant */
+	enum gs_dtype grad_dtype;   /* of what gs_push sends */
+	enum gs_dtype weight_dtype; /* of what gs_pull reads: the server's own are float32 always */
+	enum gs_reduce reduce;
+	enum gs_nonfinite nonfinite;
+	uint32_t accumulate;  /* pushes that make one gradient, added up here before it is sent; a
+			       * step that ends before sends what there is. 0 or 1: each is one.
+			       * Dense parameters */
+	int accumulate_sum;   /* their sum, not their mean */
+	enum gs_kind kind;
+	/* Tables: */
+	uint32_t push_rows;   /* longest gs_push_rows; 0: 65536 */
+	uint32_t slot_rows;   /* rows that go in one piece; 0: 4096, or push_rows if that is less */
+	uint32_t pull_rows;   /* rows that a pull has under way at once; 0: 4096 */
+	/* Hashed tables: */
+	uint32_t admit_after; /* touches (pushes or pulls) before a key gets a row; until then it
+			       * reads as its initial values, and pushes of it are dropped. 0: 1 */
+	uint64_t evict_after; /* a full table gives up a row that the last so many updates of the
+			       * table did not touch; 0: never, a new key is refused (-ENOSPC) */
 };
 #define GS_PARAM_DESC_INIT                                                                         \
 	{                                                                                          \
 		sizeof(struct gs_param_desc), NULL, 0, {0}, "sgd", 0, {{NULL, 0}}, GS_INIT_CONSTANT, \
-			0, 0, 0, NULL                                                              \
+			0, 0, 0, NULL, NULL, GS_F32, GS_F32, GS_MEAN, GS_NONFINITE_APPLY, 0, 0,    \
+			GS_DENSE, 0, 0, 0, 0, 0                                                    \
 	}
 
 /* Adds a setting; one too many is noticed by gs_declare. */
@@ -161,12 +251,13 @@ GS_API int gs_declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param 
  * (it says for whom it was waiting), -EBUSY (started). */
 GS_API int gs_start(gs_trainer *t);
 
-enum gs_mode { GS_SYNC = 1, GS_ASYNC = 2 };
+enum gs_mode { GS_SYNC = 1, GS_ASYNC, GS_SSP };
 
 struct gs_info {
 	uint32_t rank, trainers; /* trainers: N of the server */
 	enum gs_mode mode;
-	uint64_t step;           /* sync: the step that is being made, from 1 */
+	uint32_t staleness;      /* ssp: K */
+	uint64_t step;           /* sync, ssp: the step that is being made, from 1 */
 	uint32_t blocks;         /* over all parameters */
 	uint32_t slots;          /* gradients of one block under way at once */
 	const char *transport;   /* "shm", "rdma (rxe0, RoCE v2, …)"; lives as long as the trainer */
@@ -178,25 +269,69 @@ GS_API uint64_t gs_param_elems(const gs_param *p);
 
 /* ---- pushing --------------------------------------------------------------------------------- */
 
-/* The buffer that the next push of `p` leaves from: gs_param_elems floats, 64-byte aligned, content
- * undefined. Over shm it is the slot itself, over RDMA registered memory: computing straight into
+/* The buffer that the next push of `p` leaves from: gs_param_elems elements of grad_dtype, 64-byte
+ * aligned, content undefined. Over shm it is the slot itself, over RDMA registered memory: computing straight into
  * it saves a copy. It is the caller's until it is given to gs_push. Blocks while all slots are in
  * use. Errors: -EALREADY (sync: pushed in this step already, or its barrier was posted). */
-GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, float **out);
+GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out);
 
-/* Sends the gradient of `p`. `grad`: gs_param_elems floats, either what gs_grad_buffer gave (no
+/* Sends the gradient of `p`. `grad`: gs_param_elems elements of grad_dtype, either what gs_grad_buffer gave (no
  * copy) or any other memory (copied before it returns). Returns when the gradient is on its way, not
  * when it is applied. Blocks while all slots are in use (each slot comes back when the server has
  * applied it). Sync: at most once a step for each parameter; not pushing one is allowed, it then
  * takes the mean of those who did.
  * Errors: -EALREADY (sync: pushed in this step already, or its barrier was posted). */
-GS_API int gs_push(gs_trainer *t, gs_param *p, const float *grad);
+GS_API int gs_push(gs_trainer *t, gs_param *p, const void *grad);
 
 /* Waits until every gradient that this trainer pushed to `p` is in the weights. In sync mode this is
  * the release of the step: -EDEADLK if the step's barrier was not posted yet. */
 GS_API int gs_wait_applied(gs_trainer *t, gs_param *p);
 
-/* ---- steps (sync mode) ----------------------------------------------------------------------- */
+/* How many samples are behind this trainer's pushes from here on, and how many times too large they
+ * are (loss scaling: the server divides by it). Both 1 at first. GS_WEIGHTED uses the first.
+ * Errors: -EINVAL (not finite, or not above 0). */
+GS_API int gs_set_samples(gs_trainer *t, double samples);
+GS_API int gs_set_grad_scale(gs_trainer *t, double scale);
+
+/* Sets the learning rate of `p`, for all trainers; its schedule goes on from it. Blocks until it
+ * holds: what this trainer pushes afterwards is applied at the new rate. In sync mode call it
+ * between a release and this trainer's pushes: then it holds for the whole step.
+ * Errors: -EINVAL (not finite, or negative), -EOPNOTSUPP (the optimizer has no rate). */
+GS_API int gs_set_lr(gs_trainer *t, gs_param *p, double lr);
+
+struct gs_counts {
+	size_t size;        /* sizeof(struct gs_counts), set by the caller */
+	uint64_t nonfinite; /* pushes of this trainer with an infinity or a NaN */
+	uint64_t skipped;   /* updates left out for one, anybody's (GS_NONFINITE_SKIP) */
+	uint64_t refused;   /* pushes of rows that were refused */
+};
+/* What the server has told so far; after gs_step_wait or gs_wait_applied all that they waited for is
+ * in. Errors: -EINVAL (size). */
+GS_API int gs_get_counts(gs_trainer *t, struct gs_counts *out);
+
+/* ---- rows of tables -------------------------------------------------------------------------- */
+
+/* Sends the gradient of n rows: ids[i] is the row (or key) of values[i * dim ...], in grad_dtype.
+ * Copied before it returns. A row may be there more than once: its gradients are added up, in this
+ * order, before the optimizer sees them. n = 0 is allowed, and changes nothing.
+ * Sync: at most once a step for each table.
+ * Errors: -ERANGE (an id that the table does not have: the text names it; nothing was sent),
+ * -EMSGSIZE (n > push_rows), -EALREADY (as gs_push), -EINVAL (not a table). A hashed table that is
+ * full refuses the whole push later: gs_step_wait or gs_wait_applied gives -ENOSPC, once. */
+GS_API int gs_push_rows(gs_trainer *t, gs_param *p, const int64_t *ids, const void *values, size_t n);
+
+/* How the rows come: the trainer reads each (READ), or the server gathers them into one write. */
+enum gs_rows_way { GS_ROWS_AUTO, GS_ROWS_READ, GS_ROWS_GATHER };
+
+/* Reads n rows into dst[i * dim ...], in weight_dtype; ids may repeat. Each row is whole (of one
+ * version). GS_ROWS_GATHER sees all that this trainer pushed before. GS_ROWS_READ and GS_ROWS_AUTO
+ * see in sync mode what the last release left, elsewhere what there is.
+ * Errors: -ERANGE (an id that the table does not have), -EINVAL (not a table), -EOPNOTSUPP
+ * (GS_ROWS_READ of a hashed table), -ENOSPC (hashed: new keys do not fit; dst is untouched). */
+GS_API int gs_pull_rows(gs_trainer *t, gs_param *p, const int64_t *ids, size_t n,
+			enum gs_rows_way way, void *dst);
+
+/* ---- steps (sync and ssp mode) ----------------------------------------------------------------------- */
 
 /* The barrier: ends this trainer's part of the step. Errors: -EPERM (async mode has none), -EALREADY
  * (posted already, wait first). */
@@ -219,17 +354,18 @@ enum gs_consistency {
 	GS_ORDERED,    /* through the parameter's queue: sees all that this trainer pushed before */
 };
 
-/* Reads the weights of `p` into dst (gs_param_elems floats). Blocks until they are there. Errors:
+/* Reads the weights of `p` into dst (gs_param_elems elements of weight_dtype; dense parameters). Blocks until they are there. Errors:
  * -EINVAL (`how`). */
-GS_API int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, float *dst);
+GS_API int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, void *dst);
 
 /* Reads several parameters at once, with the reads of all of them under way together. Errors:
  * -EINVAL (`how`, or a parameter is in the list twice). */
-GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, float *const *dst, uint32_t n,
+GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n,
 			enum gs_consistency how);
 
-/* The live weights in place, read-only (over shm only; else -EOPNOTSUPP). Valid until gs_close. */
-GS_API int gs_weights_view(gs_trainer *t, gs_param *p, const float **out);
+/* The live weights in place, read-only, in weight_dtype (over shm only; else -EOPNOTSUPP; not of a
+ * hashed table, nor with dc_lambda). Valid until gs_close. */
+GS_API int gs_weights_view(gs_trainer *t, gs_param *p, const void **out);
 
 /* How many updates the block that holds element `elem` has seen. Errors: -EINVAL (`elem`). */
 GS_API int gs_block_version(gs_trainer *t, gs_param *p, uint64_t elem, uint64_t *out);

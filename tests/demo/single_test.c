@@ -46,14 +46,15 @@ END_TEST
 /* Again, with another instruction set each time. */
 START_TEST(same_bits)
 {
-	static const enum kern_rule rules[] = {KERN_SGD, KERN_MOMENTUM, KERN_NESTEROV};
+	static const char *const rules[] = {"sgd", "momentum", "nesterov"};
+	const struct kern_setting lr = {"lr", 0.05};
 
 	for (unsigned rule = 0; rule < 3; rule++) {
 		struct digits_config c = config(7, counts[_i]);
 		struct single_result first, again;
 
 		c.epochs = 3;
-		c.opt = (struct kern_opt){.rule = rules[rule], .lr = 0.05f, .momentum = 0.9f};
+		ck_assert_int_eq(kern_opt_parse(rules[rule], &lr, 1, &c.opt), 0);
 		ck_assert_int_eq(single_train(&c, &first), 0);
 		for (unsigned i = 0; kern_isa_at(i); i++) {
 			if (kern_isa_use(kern_isa_at(i)))
@@ -137,7 +138,7 @@ START_TEST(does_what_it_says)
 		for (size_t i = 0; i < MLP_WEIGHTS; i++) {
 			float g = (run->grads[0][i] + run->grads[1][i]) + run->grads[2][i];
 
-			run->weights[i] -= c.opt.lr * (g * (1.0f / 3));
+			run->weights[i] -= kern_opt_lr(&c.opt) * (g * (1.0f / 3));
 		}
 	}
 	sum = mlp_checksum(run->w);
@@ -161,7 +162,8 @@ static double train_stale(uint64_t seed, unsigned trainers, unsigned stale)
 		if (t >= stale) {
 			const float *const g[] = {run->grads[(t - stale) % (stale + 1)]};
 
-			kern_apply(&opt, run->weights, NULL, g, 1, MLP_WEIGHTS);
+			kern_apply_mean(&opt, t - stale + 1, run->weights, NULL, g, 1,
+					MLP_WEIGHTS);
 		}
 	}
 	mlp_evaluate(run->mlp, run->w, run->digits->test_x[0], run->digits->test_y, DIGITS_TEST,

@@ -54,7 +54,7 @@ static void *push_numbers(void *arg)
 
 		at = buf;
 		if (i % 2)
-			ok(gs_grad_buffer(t, w, &at));
+			ok(gs_grad_buffer(t, w, (void **)&at));
 		fill(at, p->elems, (float)value);
 		ok(gs_push(t, w, at));
 		p->sum += value;

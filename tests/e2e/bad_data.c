@@ -28,7 +28,7 @@ static void scene_open(struct scene *s, enum srv_mode mode)
 /* The weights of block b of "a", as the server writes them on demand. */
 static float pulled(struct raw *r, uint32_t b)
 {
-	uint64_t off = layout_landing_off(r->blocks, r->place[0].weights_off);
+	uint64_t off = r->place[0].landing_off;
 	uint32_t imms = r->imms;
 	float *landed = (float *)(void *)((uint8_t *)tp_arena_base(r->mailbox) + off);
 

@@ -34,7 +34,7 @@ static void *push_own(void *arg)
 	for (uint32_t n = 1; n <= s->pushes; n++) {
 		buf = own;
 		if ((n + task->i) % 2)
-			ok(gs_grad_buffer(s->t, p, &buf));
+			ok(gs_grad_buffer(s->t, p, (void **)&buf));
 		must((uintptr_t)buf % 64 == 0 || buf == own, "not aligned");
 		for (uint64_t e = 0; e < s->elems; e++)
 			buf[e] = (float)(task->i + 1);
@@ -86,7 +86,7 @@ static void *push_once(void *arg)
 	struct task *task = arg;
 	float *buf;
 
-	ok(gs_grad_buffer(task->s->t, task->s->p[task->i], &buf));
+	ok(gs_grad_buffer(task->s->t, task->s->p[task->i], (void **)&buf));
 	for (uint64_t e = 0; e < task->s->elems; e++)
 		buf[e] = 1;
 	ok(gs_push(task->s->t, task->s->p[task->i], buf));
@@ -99,7 +99,7 @@ START_TEST(a_step_of_several_threads)
 	struct srv_options opt = bed_options(1, SRV_SYNC);
 	struct shared s = {.elems = 5000};
 	struct task task[THREADS];
-	float *dst[THREADS];
+	void *dst[THREADS];
 	char name[8];
 	struct bed bed;
 
@@ -122,8 +122,9 @@ START_TEST(a_step_of_several_threads)
 		ok(gs_pull_many(s.t, s.p, dst, THREADS, (enum gs_consistency)(step % 3)));
 		for (int i = 0; i < THREADS; i++)
 			for (uint64_t e = 0; e < s.elems; e++)
-				must(dst[i][e] == (float)i - (float)step, "step %u, p%d: %g", step,
-				     i, (double)dst[i][e]);
+				must(((float *)dst[i])[e] == (float)i - (float)step,
+				     "step %u, p%d: %g", step, i,
+				     (double)((float *)dst[i])[e]);
 	}
 	gs_param *twice[] = {s.p[1], s.p[1]};
 	fails(gs_pull_many(s.t, twice, dst, 2, GS_ORDERED), EINVAL, "\"p1\"", "twice");
@@ -153,10 +154,10 @@ START_TEST(weights_in_place)
 	gs_get_info(t, &info);
 	must(info.load_store == over_shm(), "load_store over %s", info.transport);
 	if (!over_shm()) {
-		fails(gs_weights_view(t, p, &view), EOPNOTSUPP, "shm");
+		fails(gs_weights_view(t, p, (const void **)&view), EOPNOTSUPP, "shm");
 		must(!view, "an output was touched");
 	} else {
-		ok(gs_weights_view(t, p, &view));
+		ok(gs_weights_view(t, p, (const void **)&view));
 		must(view[6] == 3, "initial");
 		ok(gs_push(t, p, one));
 		ok(gs_wait_applied(t, p));

@@ -194,7 +194,7 @@ START_TEST(another_is_asked)
 	while (!a.imms)
 		raw_poll(&a);
 	float *landed = (float *)(void *)((uint8_t *)tp_arena_base(a.mailbox) +
-					  layout_landing_off(4, a.place[0].weights_off));
+					  a.place[0].landing_off);
 	must(landed[3 * 256] == 6, "weights of the dead: %g", (double)landed[3 * 256]);
 	raw_close(&a);
 	raw_close(&b);

@@ -132,14 +132,14 @@ void hand_look(struct hand *h)
 
 static void push_one(struct hand *h, uint64_t step, uint32_t p)
 {
-	float *buf = h->buf;
+	void *buf = h->buf;
 
 	if (h->job->skip && rnd(&h->rng, h->job->skip) == 0)
 		return;
 	if (h->job->delay_us)
 		nap_us(rnd(&h->rng, h->job->delay_us));
 	if (h->job->zero_copy && (step + p) % 2)
-		ok(gs_grad_buffer(h->t, h->param[p], &buf));
+		ok(gs_grad_buffer(h->t, h->param[p], (void **)&buf));
 	job_gradient(h->job, h->rank, step, p, buf);
 	h->job->pushed[step][h->rank][p] = 1;
 	ok(gs_push(h->t, h->param[p], buf));
@@ -223,10 +223,11 @@ static void check_seen(const struct job *job, uint64_t step, uint32_t p, uint64_
 		     (unsigned long long)step);
 }
 
-static void apply_step(const struct job *job, uint64_t step, uint32_t p, float *w, float *state,
-		       float *const *grad, float *mean)
+/* The step, as update t. False: nobody pushed, so there is none. */
+static bool apply_step(const struct job *job, uint64_t step, uint32_t p, float *w, float *state,
+		       float *const *grad, uint64_t t)
 {
-	const float *pushed[JOB_RANKS], *one = mean;
+	const float *pushed[JOB_RANKS];
 	struct kern_opt opt = optimizer(&job->param[p]);
 	uint64_t n = job_elems(job, p);
 	unsigned k = 0;
@@ -237,16 +238,16 @@ static void apply_step(const struct job *job, uint64_t step, uint32_t p, float *
 		job_gradient(job, r, step, p, grad[r]);
 		pushed[k++] = grad[r];
 	}
-	if (!k)
-		return;
-	kern_mean(mean, pushed, k, n);
-	kern_apply(&opt, w, &state, &one, 1, n);
+	if (k)
+		kern_apply_mean(&opt, t, w, &state, pushed, k, n);
+	return k;
 }
 
 static uint64_t verify_param(const struct job *job, uint64_t steps, uint32_t p, uint64_t sum)
 {
 	uint64_t n = job_elems(job, p), bytes = n * sizeof(float);
-	float *w = malloc(bytes), *state = calloc(n, sizeof(float)), *mean = malloc(bytes);
+	float *w = malloc(bytes), *state = calloc(n, sizeof(float));
+	uint64_t updates = 0;
 	float *grad[JOB_RANKS];
 
 	for (uint32_t r = 0; r < JOB_RANKS; r++)
@@ -254,7 +255,7 @@ static uint64_t verify_param(const struct job *job, uint64_t steps, uint32_t p, 
 	kern_init_fill(KERN_INIT_UNIFORM, job->seed + p, -1, 1, 0, w, n);
 	for (uint64_t s = 1; s <= steps; s++) {
 		check_seen(job, s, p, kern_checksum(w, bytes, 1));
-		apply_step(job, s, p, w, state, grad, mean);
+		updates += apply_step(job, s, p, w, state, grad, updates + 1);
 	}
 	check_seen(job, steps + 1, p, kern_checksum(w, bytes, 1));
 	sum = kern_checksum(w, bytes, sum);
@@ -262,7 +263,6 @@ static uint64_t verify_param(const struct job *job, uint64_t steps, uint32_t p, 
 		free(grad[r]);
 	free(w);
 	free(state);
-	free(mean);
 	return sum;
 }
 

@@ -175,7 +175,8 @@ void raw_attach(struct raw *r, uint64_t said)
 				       r->grant.weights.key};
 	const struct tp_ref slots = {r->grant.slot_mem.addr, r->grant.slot_mem.len,
 				     r->grant.slot_mem.key};
-	uint64_t len = layout_mailbox_len(r->blocks, weights.len);
+	const struct wire_place *last = &r->place[r->n_places - 1];
+	uint64_t len = last->landing_off + layout_align(4 * last->elems, LAYOUT_ALIGN);
 	struct wire_msg msg = {.kind = WIRE_ATTACH};
 	struct tp_ref ref;
 

@@ -132,7 +132,7 @@ static int scribble(char **arg)
 	const float *view;
 
 	ok(gs_start(t));
-	ok(gs_weights_view(t, p, &view));
+	ok(gs_weights_view(t, p, (const void **)&view));
 	signal(SIGSEGV, SIG_DFL); /* no sanitizer's report: it is meant */
 	say("writing");
 	*(volatile float *)(uintptr_t)view = 99;

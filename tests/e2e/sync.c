@@ -128,7 +128,7 @@ START_TEST(what_the_library_refuses)
 	job_gradient(job, 0, 1, 0, h.buf);
 	ok(gs_push(h.t, h.param[0], h.buf));
 	fails(gs_push(h.t, h.param[0], h.buf), EALREADY, "\"one\"", "step 1");
-	fails(gs_grad_buffer(h.t, h.param[0], &buf), EALREADY, "\"one\"");
+	fails(gs_grad_buffer(h.t, h.param[0], (void **)&buf), EALREADY, "\"one\"");
 	fails(gs_wait_applied(h.t, h.param[0]), EDEADLK, "step 1");
 	ok(gs_step_post(h.t));
 	fails(gs_step_post(h.t), EALREADY, "step 1");

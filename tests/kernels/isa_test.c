@@ -54,7 +54,7 @@ START_TEST(widest_by_default)
 	const char *widest = "baseline";
 
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2"))
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
 		widest = "avx2";
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"))
 		widest = "avx512";
@@ -81,12 +81,12 @@ END_TEST
 /* No silent fallback, also when the program never asked. */
 START_TEST(unknown_ends_the_first_apply)
 {
-	const struct kern_opt o = {.rule = KERN_SGD, .lr = 1};
+	const struct kern_opt o = {.value = {1}};
 	float w = 1, g = 1;
 	const float *const grads[] = {&g};
 
 	setenv("GRADSLOT_ISA", "sse9", 1);
-	kern_apply(&o, &w, NULL, grads, 1, 1);
+	kern_apply_mean(&o, 1, &w, NULL, grads, 1, 1);
 }
 END_TEST
 

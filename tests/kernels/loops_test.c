@@ -15,16 +15,21 @@
 
 enum { GRADS_MAX = 9, SMALL = 130, LARGE = 1000003, GUARD = 8, POOL_STRIDE = 1031 };
 
-static const enum kern_rule rules[] = {KERN_SGD, KERN_MOMENTUM, KERN_NESTEROV};
+/* In the order of the rules' numbers. */
+enum { SGD, MOMENTUM, NESTEROV };
+static const unsigned rules[] = {SGD, MOMENTUM, NESTEROV};
 
-static struct kern_opt opt_of(enum kern_rule rule)
+/* Where the settings of momentum and nesterov are. */
+enum { LR, MOM, DAMP };
+
+static struct kern_opt opt_of(unsigned rule)
 {
-	struct kern_opt opt = {.rule = rule, .lr = 0.0371f};
+	struct kern_opt opt = {.rule = rule, .value = {0.0371f}};
 
-	if (rule != KERN_SGD)
-		opt.momentum = 0.87f;
-	if (rule == KERN_MOMENTUM)
-		opt.dampening = 0.13f;
+	if (rule != SGD)
+		opt.value[MOM] = 0.87f;
+	if (rule == MOMENTUM)
+		opt.value[DAMP] = 0.13f;
 	return opt;
 }
 
@@ -103,14 +108,14 @@ static void ref_apply(const struct kern_opt *o, float *w, float *buf, float *con
 	for (size_t i = 0; i < len; i++) {
 		float g = ref_mean(grads, n, i), d = g;
 
-		if (o->rule == KERN_MOMENTUM) {
-			buf[i] = o->momentum * buf[i] + (1.0f - o->dampening) * g;
+		if (o->rule == MOMENTUM) {
+			buf[i] = o->value[MOM] * buf[i] + (1.0f - o->value[DAMP]) * g;
 			d = buf[i];
-		} else if (o->rule == KERN_NESTEROV) {
-			buf[i] = o->momentum * buf[i] + g;
-			d = g + o->momentum * buf[i];
+		} else if (o->rule == NESTEROV) {
+			buf[i] = o->value[MOM] * buf[i] + g;
+			d = g + o->value[MOM] * buf[i];
 		}
-		w[i] = w[i] - o->lr * d;
+		w[i] = w[i] - o->value[LR] * d;
 	}
 }
 
@@ -118,7 +123,8 @@ static void apply(const struct kern_opt *o, const struct arrays *a, unsigned n, 
 {
 	float *state[] = {a->buf};
 
-	kern_apply(o, a->w, state, (const float *const *)a->grads, n, len);
+	/* Not the first: that one is not dampened. */
+	kern_apply_mean(o, 2, a->w, state, (const float *const *)a->grads, n, len);
 }
 
 /* Asserts only what is wrong: Check notes each assertion it meets, which is slow by the million. */
@@ -133,7 +139,7 @@ static void check_bits(const float *got, const float *want, size_t len, const ch
 }
 
 /* One call against the reference; the elements past the end must stay as they are. */
-static void check_apply(enum kern_rule rule, unsigned n, size_t len, unsigned offset)
+static void check_apply(unsigned rule, unsigned n, size_t len, unsigned offset)
 {
 	struct kern_opt o = opt_of(rule);
 	struct arrays a = make(len, n, offset), b = make(len, n, offset);
@@ -234,7 +240,7 @@ static void merged_first(void)
 
 			apply(&o, &a, n, LEN);
 			kern_mean(mean, (const float *const *)b.grads, n, LEN);
-			kern_apply(&o, b.w, state, one, 1, LEN);
+			kern_apply_mean(&o, 2, b.w, state, one, 1, LEN);
 			check_bits(a.w, b.w, LEN, "w", &o, n);
 			check_bits(a.buf, b.buf, LEN, "buf", &o, n);
 			drop(&a, n, 0);
@@ -302,13 +308,13 @@ START_TEST(against_double)
 					size += fabs((double)b.grads[k][i]) / n;
 				}
 				size += fabs(buf) + fabs((double)b.w[i]);
-				buf = o.momentum * buf + (1.0 - (double)o.dampening) * g;
-				d = o.rule == KERN_SGD        ? g
-				    : o.rule == KERN_MOMENTUM ? buf
-							      : g + o.momentum * buf;
-				w = b.w[i] - o.lr * d;
+				buf = o.value[MOM] * buf + (1.0 - (double)o.value[DAMP]) * g;
+				d = o.rule == SGD        ? g
+				    : o.rule == MOMENTUM ? buf
+							      : g + o.value[MOM] * buf;
+				w = b.w[i] - o.value[LR] * d;
 				ck_assert_double_eq_tol(a.w[i], w, size * FLT_EPSILON * (n + 2));
-				if (o.rule != KERN_SGD)
+				if (o.rule != SGD)
 					ck_assert_double_eq_tol(a.buf[i], buf,
 								size * FLT_EPSILON * (n + 2));
 			}
@@ -325,10 +331,10 @@ struct by_hand {
 };
 
 static const struct by_hand by_hand[] = {
-    {{KERN_SGD, 0.5f, 0, 0}, {9, 8, 7}, {0, 0, 0}},
-    {{KERN_MOMENTUM, 0.5f, 0.5f, 0}, {9, 7.5f, 5.75f}, {2, 3, 3.5f}},
-    {{KERN_MOMENTUM, 0.5f, 0.5f, 0.25f}, {9.25f, 8.125f, 6.8125f}, {1.5f, 2.25f, 2.625f}},
-    {{KERN_NESTEROV, 0.5f, 0.5f, 0}, {8.5f, 6.75f, 4.875f}, {2, 3, 3.5f}},
+    {{.rule = SGD, .value = {0.5f}}, {9, 8, 7}, {0, 0, 0}},
+    {{.rule = MOMENTUM, .value = {0.5f, 0.5f}}, {9, 7.5f, 5.75f}, {2, 3, 3.5f}},
+    {{.rule = MOMENTUM, .value = {0.5f, 0.5f, 0.25f}}, {9, 7.75f, 6.375f}, {2, 2.5f, 2.75f}},
+    {{.rule = NESTEROV, .value = {0.5f, 0.5f}}, {8.5f, 6.75f, 4.875f}, {2, 3, 3.5f}},
 };
 
 START_TEST(small_cases)
@@ -344,7 +350,7 @@ START_TEST(small_cases)
 		for (unsigned k = 0; k < n; k++)
 			grads[k] = &pushed[n - 1][k];
 		for (unsigned step = 0; step < 3; step++) {
-			kern_apply(&c->opt, &w, state, grads, n, 1);
+			kern_apply_mean(&c->opt, step + 1, &w, state, grads, n, 1);
 			/* 1/3 isn't exact in float, so three gradients may be a little off. */
 			ck_assert_float_eq_tol(w, c->w[step], n == 3 ? 2e-6f : 1e-30f);
 			ck_assert_float_eq_tol(buf, c->buf[step], n == 3 ? 2e-6f : 1e-30f);
@@ -355,17 +361,17 @@ END_TEST
 
 START_TEST(no_state_for_sgd)
 {
-	const struct kern_opt o = {.rule = KERN_SGD, .lr = 1};
+	const struct kern_opt o = {.rule = SGD, .value = {1}};
 	const float g[] = {1, 2, 3};
 	const float *const grads[] = {g, g, g};
 	float w[] = {3, 3, 3};
 
 	for (unsigned n = 1; n <= 2; n++)
-		kern_apply(&o, w, NULL, grads, n, 3);
+		kern_apply_mean(&o, 1, w, NULL, grads, n, 3);
 	ck_assert_float_eq(w[0], 1);
 	ck_assert_float_eq(w[1], -1);
 	ck_assert_float_eq(w[2], -3);
-	kern_apply(&o, w, NULL, grads, 3, 0);
+	kern_apply_mean(&o, 1, w, NULL, grads, 3, 0);
 	ck_assert_float_eq(w[0], 1);
 }
 END_TEST
@@ -373,13 +379,13 @@ END_TEST
 static void odd_values(void)
 {
 	enum { LEN = 37 };
-	const struct kern_opt o = {.rule = KERN_SGD, .lr = 1};
+	const struct kern_opt o = {.rule = SGD, .value = {1}};
 	float w[LEN] = {0}, g[LEN];
 	const float *const grads[] = {g};
 
 	for (unsigned i = 0; i < LEN; i++)
 		g[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : 1e-40f;
-	kern_apply(&o, w, NULL, grads, 1, LEN);
+	kern_apply_mean(&o, 1, w, NULL, grads, 1, LEN);
 	for (unsigned i = 0; i < LEN; i++) {
 		if (i % 3 == 0)
 			ck_assert_float_nan(w[i]);

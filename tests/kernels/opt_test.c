@@ -17,21 +17,19 @@ START_TEST(defaults)
 	struct kern_opt opt;
 
 	ck_assert_int_eq(kern_opt_parse("sgd", &lr, 1, &opt), 0);
-	ck_assert_int_eq(opt.rule, KERN_SGD);
-	ck_assert_float_eq(opt.lr, 0.25f);
+	ck_assert_str_eq(kern_opt_at(opt.rule), "sgd");
+	ck_assert_float_eq(kern_opt_lr(&opt), 0.25f);
 	ck_assert_str_eq(kern_opt_name(&opt), "sgd");
 	ck_assert_uint_eq(kern_opt_arrays(&opt), 0);
 
 	ck_assert_int_eq(kern_opt_parse("momentum", &lr, 1, &opt), 0);
-	ck_assert_int_eq(opt.rule, KERN_MOMENTUM);
-	ck_assert_float_eq(opt.momentum, 0.9f);
-	ck_assert_float_eq(opt.dampening, 0);
+	ck_assert_float_eq(opt.value[1], 0.9f);
+	ck_assert_float_eq(opt.value[2], 0);
 	ck_assert_str_eq(kern_opt_name(&opt), "momentum");
 	ck_assert_uint_eq(kern_opt_arrays(&opt), 1);
 
 	ck_assert_int_eq(kern_opt_parse("nesterov", &lr, 1, &opt), 0);
-	ck_assert_int_eq(opt.rule, KERN_NESTEROV);
-	ck_assert_float_eq(opt.momentum, 0.9f);
+	ck_assert_float_eq(opt.value[1], 0.9f);
 	ck_assert_str_eq(kern_opt_name(&opt), "nesterov");
 	ck_assert_uint_eq(kern_opt_arrays(&opt), 1);
 }
@@ -43,9 +41,9 @@ START_TEST(all_given)
 	struct kern_opt opt;
 
 	ck_assert_int_eq(kern_opt_parse("momentum", s, 3, &opt), 0);
-	ck_assert_float_eq(opt.lr, 0);
-	ck_assert_float_eq(opt.momentum, 0);
-	ck_assert_float_eq(opt.dampening, 1);
+	ck_assert_float_eq(kern_opt_lr(&opt), 0);
+	ck_assert_float_eq(opt.value[1], 0);
+	ck_assert_float_eq(opt.value[2], 1);
 }
 END_TEST
 
@@ -57,12 +55,12 @@ struct refused {
 };
 
 static const struct refused refused[] = {
-    {"adam", {{"lr", 1}}, 1, {"\"adam\"", "sgd, momentum, nesterov"}},
+    {"adamant", {{"lr", 1}}, 1, {"\"adamant\"", "sgd, momentum, nesterov"}},
     {NULL, {{"lr", 1}}, 1, {"\"\"", "sgd, momentum, nesterov"}},
     {"", {{"lr", 1}}, 1, {"\"\""}},
     {"sgd", {{"lr", 1}, {"momentum", 0.5}}, 2, {"sgd", "\"momentum\"", "it has lr"}},
     {"nesterov", {{"lr", 1}, {"dampening", 0}}, 2, {"\"dampening\"", "lr, momentum"}},
-    {"momentum", {{"lr", 1}, {"weight_decay", 0}}, 2, {"\"weight_decay\"", "lr, momentum, damp"}},
+    {"momentum", {{"lr", 1}, {"beta1", 0}}, 2, {"\"beta1\"", "lr, momentum, damp"}},
     {"sgd", {{"l", 1}}, 1, {"\"l\""}},
     {"sgd", {{"lrs", 1}}, 1, {"\"lrs\""}},
     {"sgd", {{"", 1}}, 1, {"\"\""}},

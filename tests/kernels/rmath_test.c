@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * exp, log and the normal quantile against the C library's.
+ * exp, log, powers, the cosine and the normal quantile against the C library's.
  */
 #include "suites.h"
 
@@ -37,6 +37,48 @@ START_TEST(logarithms)
 }
 END_TEST
 
+START_TEST(powers)
+{
+	/* Multiplied, and by way of the logarithm, which magnifies an error by |y ln x|. */
+	for (double x = 0.013; x < 40; x *= 1.37)
+		for (double y = 0; y < 150; y += 0.25)
+			check_relative("pow", x, rm_pow(x, y), pow(x, y),
+				       4 + (y <= 64 ? y : 0) + 2 * y * fabs(log(x)));
+	for (int n = 0; n <= 64; n++)
+		ck_assert(rm_pow(0.5, n) == ldexp(1, -n));
+	ck_assert(rm_pow(0, 0) == 1);
+	ck_assert(rm_pow(0, 1) == 0);
+	ck_assert(rm_pow(0, 0.5) == 0);
+	ck_assert(rm_pow(0, 1e300) == 0);
+	ck_assert(rm_pow(0.3, 1) == 0.3);
+	ck_assert(rm_pow(1, 0x1p63) == 1);
+	ck_assert(rm_pow(0.999, 0x1p63) == 0);
+	ck_assert(rm_pow(0.1, DBL_MAX) == 0);
+	/* Too large for a double. */
+	ck_assert(rm_pow(1e300, 2) == rm_exp(709));
+	ck_assert(rm_pow(1e300, 2.5) == rm_exp(709));
+	ck_assert(rm_pow(1.1, 0x1p63) == rm_exp(709));
+}
+END_TEST
+
+START_TEST(cosines)
+{
+	const long double pi = 3.14159265358979323846264338327950288L;
+
+	for (double x = 0; x < 0.5; x += 0x1p-14) {
+		check_relative("cos_pi", x, rm_cos_pi(x), (double)cosl(pi * x), 2);
+		ck_assert(rm_cos_pi(1 - x) == -rm_cos_pi(x));
+	}
+	/* Near the zero, where the result is small. */
+	for (double d = 0.25; d > 1e-12; d *= 0.87)
+		check_relative("cos_pi", 0.5 - d, rm_cos_pi(0.5 - d),
+			       (double)sinl(pi * (0.5L - (long double)(0.5 - d))), 2);
+	ck_assert(rm_cos_pi(0) == 1);
+	ck_assert(rm_cos_pi(0.5) == 0);
+	ck_assert(rm_cos_pi(1) == -1);
+}
+END_TEST
+
 /* The distribution function of what it gives is what it was given. Its slope magnifies an error in
  * x by |x|. */
 START_TEST(quantiles)
@@ -63,6 +105,8 @@ Suite *rmath_suite(void)
 
 	tcase_add_test(tc, exponentials);
 	tcase_add_test(tc, logarithms);
+	tcase_add_test(tc, powers);
+	tcase_add_test(tc, cosines);
 	tcase_add_test(tc, quantiles);
 	suite_add_tcase(suite, tc);
 	return suite;

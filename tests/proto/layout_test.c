@@ -70,17 +70,15 @@ START_TEST(regions)
 }
 END_TEST
 
-START_TEST(the_landing_area_mirrors_the_weights)
+START_TEST(words_stay_in_front)
 {
 	static const uint64_t counts[] = {1, 504, 505, 512, 513, 100000};
 
 	for (unsigned i = 0; i < 6; i++) {
-		uint64_t n = counts[i], start = layout_weights_start(n), len = start + 12345;
+		uint64_t n = counts[i];
 
-		ck_assert_uint_eq(layout_landing_off(n, start), layout_landing_start(n));
-		ck_assert_uint_eq(layout_landing_off(n, len - 1), layout_mailbox_len(n, len) - 1);
 		ck_assert_uint_le(layout_credit_off(n - 1) + 8, layout_landing_start(n));
-		ck_assert_uint_le(layout_version_off(n - 1) + 8, start);
+		ck_assert_uint_le(layout_version_off(n - 1) + 8, layout_weights_start(n));
 	}
 }
 END_TEST
@@ -94,7 +92,7 @@ int main(void)
 	tcase_add_test(c, step_immediates);
 	tcase_add_test(c, immediates_on_the_wire);
 	tcase_add_test(c, regions);
-	tcase_add_test(c, the_landing_area_mirrors_the_weights);
+	tcase_add_test(c, words_stay_in_front);
 	suite_add_tcase(s, c);
 	SRunner *runner = srunner_create(s);
 	return run_all(runner);

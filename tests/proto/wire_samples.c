@@ -26,10 +26,15 @@ static struct wire_param longest_param(void)
 	    .init_a = -DBL_MAX,
 	    .init_b = DBL_MIN,
 	    .init_seed = UINT64_MAX,
+	    .grad_type = WIRE_F16,
+	    .weight_type = WIRE_F16,
+	    .reduce = WIRE_WEIGHTED,
+	    .nonfinite = WIRE_NONFINITE_SKIP,
 	};
 
 	fill(p.name, sizeof(p.name), 'n');
 	fill(p.rule, sizeof(p.rule), 'r');
+	fill(p.schedule, sizeof(p.schedule), 's');
 	for (int i = 0; i < (int)WIRE_SETTINGS_MAX; i++) {
 		fill(p.setting[i].name, sizeof(p.setting[i].name), (char)('a' + i));
 		p.setting[i].value = -1.0 / (i + 3);
@@ -57,7 +62,8 @@ static struct wire_msg longest_grant(void)
 	for (uint32_t i = 0; i < WIRE_PARAMS_MAX; i++)
 		m.grant.place[i] =
 		    (struct wire_place){UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
-					UINT64_MAX, UINT32_MAX, UINT32_MAX};
+					UINT64_MAX, UINT32_MAX, UINT32_MAX, UINT64_MAX,
+					UINT64_MAX, UINT64_MAX};
 	m.grant.slots = UINT32_MAX;
 	m.grant.blocks = UINT32_MAX;
 	m.grant.weights = (struct wire_ref){UINT64_MAX, UINT64_MAX, UINT64_MAX};
@@ -96,7 +102,7 @@ static struct wire_msg usual_grant(bool last)
 
 	m.grant.last = last;
 	m.grant.n = 1;
-	m.grant.place[0] = (struct wire_place){786432, 65536, 4096, 64, 3145728, 0, 12};
+	m.grant.place[0] = (struct wire_place){786432, 65536, 4096, 192, 3145728, 0, 12, 64, 8192, 0};
 	if (last) {
 		m.grant.slots = 2;
 		m.grant.blocks = 12;
@@ -114,6 +120,35 @@ static struct wire_msg longest_error(void)
 	return m;
 }
 
+static struct wire_msg longest_notice(void)
+{
+	struct wire_msg m = {.kind = WIRE_NOTICE,
+			     .notice = {.param = UINT32_MAX, .code = WIRE_E_CAPACITY}};
+
+	fill(m.notice.text, sizeof(m.notice.text), '!');
+	return m;
+}
+
+static struct wire_msg table_declare(void)
+{
+	struct wire_msg m = {.kind = WIRE_DECLARE, .declare = {.last = true, .n = 1}};
+
+	m.declare.param[0] = (struct wire_param){.name = "embedding",
+						 .ndim = 2,
+						 .dim = {10000000, 16},
+						 .rule = "adagrad",
+						 .init = WIRE_INIT_NORMAL,
+						 .init_b = 0.01,
+						 .schedule = "warmup:steps=10+constant",
+						 .storage = WIRE_HASHED,
+						 .slot_rows = 4096,
+						 .push_rows = 65536,
+						 .pull_rows = 1024,
+						 .admit_after = 2,
+						 .evict_after = 1000};
+	return m;
+}
+
 struct wire_msg sample(int i)
 {
 	struct wire_msg hello = {.kind = WIRE_HELLO, .hello = {WIRE_VERSION, -1, "trainer one"}};
@@ -127,7 +162,7 @@ struct wire_msg sample(int i)
 		hello.hello.rank = INT32_MAX;
 		return hello;
 	case 2:
-		return (struct wire_msg){.kind = WIRE_WELCOME, .welcome = {1, 3, 4, WIRE_ASYNC}};
+		return (struct wire_msg){.kind = WIRE_WELCOME, .welcome = {1, 3, 4, WIRE_ASYNC, 0}};
 	case 3:
 		return usual_declare(false);
 	case 4:
@@ -152,7 +187,17 @@ struct wire_msg sample(int i)
 		return (struct wire_msg){.kind = WIRE_START, .start = {UINT64_MAX}};
 	case 14:
 		return (struct wire_msg){.kind = WIRE_BYE};
-	default:
+	case 15:
 		return longest_error();
+	case 16:
+		return (struct wire_msg){.kind = WIRE_WELCOME, .welcome = {1, 3, 4, WIRE_SSP, 7}};
+	case 17:
+		return (struct wire_msg){.kind = WIRE_SET_RATE, .set_rate = {3, 0.25}};
+	case 18:
+		return (struct wire_msg){.kind = WIRE_RATE_SET, .rate_set = {UINT32_MAX}};
+	case 19:
+		return table_declare();
+	default:
+		return longest_notice();
 	}
 }

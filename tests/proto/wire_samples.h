@@ -9,7 +9,7 @@
 
 #include "proto/wire.h"
 
-enum { SAMPLES = 16 };
+enum { SAMPLES = 21 };
 
 /* The i-th sample; the same at each call. */
 struct wire_msg sample(int i);

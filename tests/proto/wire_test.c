@@ -33,7 +33,7 @@ START_TEST(samples_cover_every_kind)
 
 	for (int i = 0; i < SAMPLES; i++)
 		seen |= 1u << sample(i).kind;
-	for (int k = WIRE_HELLO; k <= WIRE_ERROR; k++)
+	for (int k = WIRE_HELLO; k <= WIRE_NOTICE; k++)
 		ck_assert_msg(seen >> k & 1, "no sample of %s", wire_kind_name(k));
 }
 END_TEST
@@ -84,12 +84,31 @@ static struct wire_param *spoil_param(struct wire_msg *m)
 	}
 
 SPOIL(kind_zero, m->kind = 0)
-SPOIL(kind_next, m->kind = WIRE_ERROR + 1)
+SPOIL(kind_next, m->kind = WIRE_NOTICE + 1)
 SPOIL(hello_rank, *m = sample(0); m->hello.rank = -2)
 SPOIL(hello_name, *m = sample(0); strcpy(m->hello.name, "a\x1b[2J"))
 SPOIL(hello_open, *m = sample(0); memset(m->hello.name, 'x', sizeof(m->hello.name)))
 SPOIL(mode_zero, *m = sample(2); m->welcome.mode = 0)
-SPOIL(mode_three, *m = sample(2); m->welcome.mode = 3)
+SPOIL(mode_four, *m = sample(2); m->welcome.mode = 4)
+SPOIL(ssp_zero, *m = sample(16); m->welcome.staleness = 0)
+SPOIL(async_stale, *m = sample(2); m->welcome.staleness = 1)
+SPOIL(odd_schedule, strcpy(spoil_param(m)->schedule, "a\x1b"))
+SPOIL(grad_three, spoil_param(m)->grad_type = 3)
+SPOIL(weight_three, spoil_param(m)->weight_type = 3)
+SPOIL(reduce_three, spoil_param(m)->reduce = 3)
+SPOIL(nonfinite_three, spoil_param(m)->nonfinite = 3)
+SPOIL(storage_three, spoil_param(m)->storage = 3)
+SPOIL(dense_rows, spoil_param(m)->pull_rows = 1)
+SPOIL(table_dims, *m = sample(19); m->declare.param[0].ndim = 1)
+SPOIL(table_init, *m = sample(19); m->declare.param[0].init = WIRE_INIT_TRAINER)
+SPOIL(no_slot_rows, *m = sample(19); m->declare.param[0].slot_rows = 0)
+SPOIL(few_push_rows, *m = sample(19); m->declare.param[0].push_rows = 4095)
+SPOIL(huge_pull_rows, *m = sample(19); m->declare.param[0].pull_rows = UINT32_MAX)
+SPOIL(admit_table, *m = sample(19); m->declare.param[0].storage = WIRE_TABLE)
+SPOIL(nan_rate, *m = sample(17); m->set_rate.rate = NAN)
+SPOIL(less_rate, *m = sample(17); m->set_rate.rate = -1)
+SPOIL(notice_code, *m = sample(20); m->notice.code = 0)
+SPOIL(notice_text, *m = sample(20); m->notice.text[0] = 1)
 SPOIL(no_params, *m = sample(3); m->declare.n = 0)
 SPOIL(many_params, *m = sample(3); m->declare.n = WIRE_PARAMS_MAX + 1)
 SPOIL(no_name, spoil_param(m)->name[0] = 0)
@@ -121,20 +140,39 @@ SPOIL(deviation, struct wire_param *p = spoil_param(m); p->init = WIRE_INIT_NORM
 SPOIL(no_places, *m = sample(7); m->grant.n = 0)
 SPOIL(many_places, *m = sample(7); m->grant.n = WIRE_PARAMS_MAX + 1)
 SPOIL(code_zero, *m = sample(15); m->error.code = 0)
-SPOIL(code_next, *m = sample(15); m->error.code = WIRE_E_RANGE + 1)
+SPOIL(code_next, *m = sample(15); m->error.code = WIRE_E_CAPACITY + 1)
 SPOIL(text_bell, *m = sample(15); m->error.text[3] = '\a')
 SPOIL(text_open, *m = sample(15); memset(m->error.text, 'x', sizeof(m->error.text)))
 
 static const struct bound bounds[] = {
-    {"kind: 0; known are 1 to 10", kind_zero},
-    {"kind: 11; known are 1 to 10", kind_next},
+    {"kind: 0; known are 1 to 13", kind_zero},
+    {"kind: 14; known are 1 to 13", kind_next},
     {"hello message: rank: -2; must be -1 at least", hello_rank},
     {"hello message: name: byte 1 is 0x1b; printable", hello_name},
     {"hello message: name: 128 bytes or more; the limit is 127", hello_open},
-    {"welcome message: mode: 0; known are 1 to 2", mode_zero},
-    {"welcome message: mode: 3; known are 1 to 2", mode_three},
+    {"welcome message: mode: 0; known are 1 to 3", mode_zero},
+    {"welcome message: mode: 4; known are 1 to 3", mode_four},
+    {"welcome message: staleness: 0; it is 1 at least in ssp mode, and 0 elsewhere", ssp_zero},
+    {"welcome message: staleness: 1; it is 1 at least in ssp mode, and 0 elsewhere", async_stale},
+    {"\"b\": schedule: byte 1 is the control character 0x1b", odd_schedule},
+    {"grad_type: 3; known are 0 to 2", grad_three},
+    {"weight_type: 3; known are 0 to 2", weight_three},
+    {"reduce: 3; known are 0 to 2", reduce_three},
+    {"nonfinite: 3; known are 0 to 2", nonfinite_three},
+    {"storage: 3; known are 0 to 2", storage_three},
+    {"only tables have them", dense_rows},
+    {"ndim: 1; a table has 2", table_dims},
+    {"init: a table's first values are constant, uniform or normal", table_init},
+    {"slot_rows: 0; must be 1 to 67108864", no_slot_rows},
+    {"push_rows: 4095; must be 4096 to 67108864", few_push_rows},
+    {"pull_rows: 4294967295; must be 1 to 67108864", huge_pull_rows},
+    {"only hashed tables have them", admit_table},
+    {"set_rate message: rate: nan; must be a finite number", nan_rate},
+    {"set_rate message: rate: -1; must be 0 at least", less_rate},
+    {"notice message: code: 0; known are 1 to 10", notice_code},
+    {"notice message: text: byte 0 is the control character 0x01", notice_text},
     {"declare message: param: none, in a message that is not the last", no_params},
-    {"declare message: param: 5 of them; the limit is 4", many_params},
+    {"declare message: param: 3 of them; the limit is 2", many_params},
     {"declare message: param[1]: name: 0 bytes; at least 1", no_name},
     {"name: byte 3 is 0xc3; printable ASCII only", odd_name},
     {"name: 128 bytes or more; the limit is 127", open_name},
@@ -147,7 +185,7 @@ static const struct bound bounds[] = {
     {"dim[1]: 4294967296; the elements in all must be fewer than 2^40", product_wraps},
     {"rule: 0 bytes; at least 1", no_rule},
     {"rule: 24 bytes or more; the limit is 23", open_rule},
-    {"settings: 13 of them; the limit is 12", many_settings},
+    {"settings: 17 of them; the limit is 16", many_settings},
     {"setting[0]: name: 0 bytes; at least 1", no_setting_name},
     {"setting[0]: name: 24 bytes or more; the limit is 23", open_setting_name},
     {"setting[1]: momentum: nan; must be a finite number", nan_setting},
@@ -159,9 +197,9 @@ static const struct bound bounds[] = {
     {"init_b: -1; uniform needs at least init_a = -0.5", uniform_order},
     {"init_b: -1; a standard deviation is 0 at least", deviation},
     {"grant message: place: none, in a message that is not the last", no_places},
-    {"grant message: place: 5 of them; the limit is 4", many_places},
-    {"error message: code: 0; known are 1 to 9", code_zero},
-    {"error message: code: 10; known are 1 to 9", code_next},
+    {"grant message: place: 3 of them; the limit is 2", many_places},
+    {"error message: code: 0; known are 1 to 10", code_zero},
+    {"error message: code: 11; known are 1 to 10", code_next},
     {"error message: text: byte 3 is the control character 0x07", text_bell},
     {"error message: text: 512 bytes or more; the limit is 511", text_open},
 };
@@ -192,7 +230,7 @@ START_TEST(names_and_errnos)
 {
 	ck_assert_str_eq(wire_kind_name(WIRE_INIT_DONE), "init_done");
 	ck_assert_str_eq(wire_kind_name(0), "unknown");
-	ck_assert_str_eq(wire_kind_name(WIRE_ERROR + 1), "unknown");
+	ck_assert_str_eq(wire_kind_name(WIRE_NOTICE + 1), "unknown");
 	ck_assert_int_eq(wire_error_errno(WIRE_E_VERSION), -EPROTONOSUPPORT);
 	ck_assert_int_eq(wire_error_errno(WIRE_E_RANK), -EEXIST);
 	ck_assert_int_eq(wire_error_errno(WIRE_E_RANGE), -ERANGE);

@@ -46,8 +46,8 @@ START_TEST(limits_are_named)
 	REFUSED(opt.n_listen = 9, "listeners", "is 9", "1 to 8");
 	REFUSED(opt.trainers = 0, "trainers", "is 0", "1 to 1024");
 	REFUSED(opt.trainers = 1025, "trainers", "1025", "1 to 1024");
-	REFUSED(opt.mode = 0, "mode", "is 0", "1 to 2");
-	REFUSED(opt.mode = 3, "mode", "is 3", "1 to 2");
+	REFUSED(opt.mode = 0, "mode", "is 0", "1 to 3");
+	REFUSED(opt.mode = 4, "mode", "is 4", "1 to 3");
 	REFUSED(opt.pollers = 0, "pollers", "is 0", "1 to 64");
 	REFUSED(opt.pollers = 65, "pollers", "65", "1 to 64");
 	REFUSED(opt.workers = 257, "workers", "257", "0 to 256");

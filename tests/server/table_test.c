@@ -171,7 +171,7 @@ START_TEST(blocks_cover_their_parameter)
 		ck_assert_uint_eq(x->first,
 				  (b - x->param->place.first_block) * x->param->cut.block_elems);
 		ck_assert_uint_le(x->first + x->elems, x->param->cut.elems);
-		ck_assert_uint_le(block_bytes(x), t->max_block_bytes);
+		ck_assert_uint_le(block_weight_bytes(x), t->max_block_bytes);
 		ck_assert_uint_eq(*x->version, 0);
 		if (b + 1 == x->param->place.first_block + x->param->place.blocks)
 			ck_assert_uint_eq(x->first + x->elems, x->param->cut.elems);

@@ -229,13 +229,15 @@ void fake_release(struct fake *f, uint64_t step)
 	fake_imm(f, imm_step(IMM_RELEASE, step), 0, step);
 }
 
+static uint64_t offset_in_param(const struct wire_place *p, uint32_t block);
+
 void fake_pulled(struct fake *f, uint32_t block)
 {
+	const struct wire_place *p = &f->place[fake_owner(f, block)];
 	float *from = fake_weights(f, block);
-	uint64_t off = (uint64_t)((uint8_t *)from - f->weights);
 
 	post(f, TP_F_IMM, imm_block(IMM_PULLED, block, 0, false), from,
-	     layout_landing_off(f->blocks, off), 4 * fake_block_elems(f, block));
+	     p->landing_off + offset_in_param(p, block), 4 * fake_block_elems(f, block));
 }
 
 void fake_close(struct fake *f)
@@ -302,6 +304,9 @@ static void lay_out_param(struct fake *f, uint32_t i, uint64_t *weights, uint64_
 	f->blocks += p->blocks;
 	p->weights_off = *weights; /* from the start of the tensors, for now */
 	*weights += layout_align(4 * p->elems, LAYOUT_ALIGN);
+	p->landing_off = p->weights_off;
+	p->heads_off = *slots;
+	*slots += f->slots * sizeof(struct layout_push_head);
 	p->slots_off = *slots;
 	p->slots_stride = layout_align(4 * p->elems, LAYOUT_ALIGN);
 	*slots += f->slots * p->slots_stride;
@@ -315,7 +320,10 @@ struct wire_grant fake_lay_out(struct fake *f)
 	for (uint32_t i = 0; i < f->n; i++)
 		lay_out_param(f, i, &weights, &slots);
 	for (uint32_t i = 0; i < f->n; i++)
+	{
 		f->place[i].weights_off += layout_weights_start(f->blocks);
+		f->place[i].landing_off += layout_landing_start(f->blocks);
+	}
 	weights += layout_weights_start(f->blocks);
 	ck_tp(
 	    tp_arena_create("fake weights", weights, TP_ARENA_READ_ONLY_TO_PEERS, &f->weights_mem));
@@ -369,7 +377,8 @@ static void take_attach(struct fake *f)
 	struct wire_ref *r = &f->msg.attach.mailbox;
 	struct tp_ref ref = {r->addr, r->len, r->key};
 	ck_tp(tp_attach(f->conn, &ref, TP_PEER_WRITE, ref.len, &f->mailbox));
-	ck_assert_uint_ge(ref.len, layout_mailbox_len(f->blocks, tp_arena_size(f->weights_mem)));
+	ck_assert_uint_ge(ref.len, f->place[f->n - 1].landing_off +
+				       4 * f->place[f->n - 1].elems);
 }
 
 static void one_stage(struct fake *f, enum stage stage)

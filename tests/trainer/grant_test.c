@@ -46,7 +46,10 @@ END_TEST
 
 /* ---- grants ---------------------------------------------------------------------------------- */
 
-static const uint64_t elems[2] = {70, 3};
+static const struct grant_need need[2] = {
+    {.elems = 70, .weights = 280, .slot = 280, .landing = 280},
+    {.elems = 3, .weights = 12, .slot = 12, .landing = 12},
+};
 
 struct sample {
 	struct grant g;
@@ -56,14 +59,29 @@ struct sample {
 static void good(struct sample *s)
 {
 	memset(s, 0, sizeof(*s));
-	s->place[0] = (struct wire_place){70, 28, 4096, 64, 320, 0, 3};
-	s->place[1] = (struct wire_place){3, 3, 4096 + 320, 64 + 2 * 320, 64, 3, 1};
+	s->place[0] = (struct wire_place){.elems = 70,
+					  .block_elems = 28,
+					  .weights_off = 4096,
+					  .heads_off = 64,
+					  .slots_off = 192,
+					  .slots_stride = 320,
+					  .landing_off = 4096,
+					  .blocks = 3};
+	s->place[1] = (struct wire_place){.elems = 3,
+					  .block_elems = 3,
+					  .weights_off = 4096 + 320,
+					  .heads_off = 832,
+					  .slots_off = 960,
+					  .slots_stride = 64,
+					  .landing_off = 4096 + 320,
+					  .first_block = 3,
+					  .blocks = 1};
 	s->g = (struct grant){
 	    .n = 2,
 	    .slots = 2,
 	    .blocks = 4,
 	    .weights = {0x10000, 4096 + 320 + 12, 1},
-	    .slot_mem = {0x20000, 64 + 2 * 320 + 64 + 12, 2},
+	    .slot_mem = {0x20000, 960 + 64 + 12, 2},
 	    .place = s->place,
 	};
 }
@@ -73,7 +91,7 @@ START_TEST(a_good_grant)
 	struct sample s;
 
 	good(&s);
-	ck_assert_msg(grant_check(&s.g, elems, 2) == 0, "%s", err_text());
+	ck_assert_msg(grant_check(&s.g, need, 2) == 0, "%s", err_text());
 }
 END_TEST
 
@@ -113,14 +131,19 @@ SPOIL(weights_same, s->place[1].weights_off = 4096)
 SPOIL(weights_outside, s->g.weights.len -= 1)
 SPOIL(weights_far, s->place[1].weights_off = UINT64_C(1) << 63)
 SPOIL(weights_off_wraps, s->place[1].weights_off = UINT64_MAX - 63)
-SPOIL(odd_slots, s->place[0].slots_off = 68)
+SPOIL(odd_slots, s->place[0].slots_off = 196)
 SPOIL(odd_stride, s->place[0].slots_stride = 322)
 SPOIL(short_stride, s->place[0].slots_stride = 256)
 SPOIL(no_stride, s->place[1].slots_stride = 0)
 SPOIL(huge_stride, s->place[1].slots_stride = UINT64_C(1) << 63)
 /* 2^57 · 7 slots would still fit, 2^63 · 2 would be 0. */
-SPOIL(slots_on_head, s->place[0].slots_off = 0)
-SPOIL(slots_overlap, s->place[1].slots_off = 64 + 320)
+SPOIL(slots_on_head, s->place[0].heads_off = 0)
+SPOIL(slots_overlap, s->place[1].heads_off = 64 + 320)
+SPOIL(slots_on_heads, s->place[1].slots_off = 896)
+SPOIL(landing_on_credits, s->place[0].landing_off = 0)
+SPOIL(landing_overlap, s->place[1].landing_off = 4096 + 256)
+SPOIL(odd_landing, s->place[0].landing_off = 4100)
+SPOIL(landing_far, s->place[1].landing_off = UINT64_C(1) << 60)
 SPOIL(slots_outside, s->g.slot_mem.len -= 1)
 SPOIL(slots_far, s->place[1].slots_off = UINT64_MAX - 63)
 
@@ -141,7 +164,7 @@ static const struct {
     {"weights: a region of 18446744073709551615 bytes", huge_weights},
     {"weights: address 0xffffffffffffff9b + 4428 bytes wraps", weights_wrap},
     {"slot_mem: a region of 72057594037927937 bytes", huge_slot_mem},
-    {"slot_mem: address 0xffffffffffffffff + 780 bytes wraps", slot_mem_wraps},
+    {"slot_mem: address 0xffffffffffffffff + 1036 bytes wraps", slot_mem_wraps},
     {"parameter 0: elems: 71; 70 were declared", other_elems},
     {"elems: 18446744073709551615; 3 were declared", huge_elems},
     {"block_elems: 0; must be 1 to 70", no_block_elems},
@@ -158,15 +181,20 @@ static const struct {
     {"weights_off: 4416 + 12 bytes; the region has 4427", weights_outside},
     {"weights_off: 9223372036854775808 + 12 bytes; the region has 4428", weights_far},
     {"weights_off: 18446744073709551552 + 12 bytes; the region has 4428", weights_off_wraps},
-    {"slots_off: 68, slots_stride: 320; must be multiples of 64", odd_slots},
-    {"slots_off: 64, slots_stride: 322; must be multiples of 64", odd_stride},
+    {"slots_off: 196; must be a multiple of 64", odd_slots},
+    {"slots_stride: 322; must be a multiple of 64", odd_stride},
     {"slots_stride: 256; must be 280 at least", short_stride},
     {"slots_stride: 0; must be 12 at least", no_stride},
     {"slots_stride: 9223372036854775808; must be 12 at least, and 2^56 at most", huge_stride},
-    {"slots_off: 0; what is before it ends at 64", slots_on_head},
-    {"slots_off: 384; what is before it ends at 664", slots_overlap},
-    {"slots_off: 704 + 76 bytes; the region has 779", slots_outside},
-    {"slots_off: 18446744073709551552 + 76 bytes; the region has 780", slots_far},
+    {"heads_off: 0; what is before it ends at 64", slots_on_head},
+    {"heads_off: 384; what is before it ends at 792", slots_overlap},
+    {"slots_off: 960 + 76 bytes; the region has 1035", slots_outside},
+    {"slots_off: 18446744073709551552 + 76 bytes; the region has 1036", slots_far},
+    {"slots_off: 896; what is before it ends at 960", slots_on_heads},
+    {"landing_off: 0; what is before it ends at 4096", landing_on_credits},
+    {"landing_off: 4352; what is before it ends at 4376", landing_overlap},
+    {"landing_off: 4100; must be a multiple of 64", odd_landing},
+    {"landing_off: 1152921504606846976 + 12 bytes; the region has 72057594037927936", landing_far},
 };
 
 START_TEST(a_bad_grant)
@@ -175,7 +203,7 @@ START_TEST(a_bad_grant)
 
 	good(&s);
 	bad[_i].spoil(&s);
-	ck_assert_int_eq(grant_check(&s.g, elems, 2), -EPROTO);
+	ck_assert_int_eq(grant_check(&s.g, need, 2), -EPROTO);
 	ck_assert_msg(strstr(err_text(), bad[_i].text), "\"%s\" is not in \"%s\"", bad[_i].text,
 		      err_text());
 }
@@ -198,20 +226,21 @@ START_TEST(random_grants)
 		for (int k = 0; k < 2; k++) {
 			uint64_t *fields[] = {&s.place[1].weights_off,  &s.place[1].slots_off,
 					      &s.place[0].slots_stride, &s.g.weights.len,
-					      &s.g.slot_mem.len,        &s.place[0].block_elems};
+					      &s.g.slot_mem.len,        &s.place[0].block_elems,
+					      &s.place[1].heads_off,    &s.place[1].landing_off};
 
 			x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-			*fields[x % 6] = (x >> 40 & 1) ? odd[(x >> 8) % 19] : 1ull << (x >> 8) % 64;
+			*fields[x % 8] = (x >> 40 & 1) ? odd[(x >> 8) % 19] : 1ull << (x >> 8) % 64;
 		}
-		if (grant_check(&s.g, elems, 2) < 0)
+		if (grant_check(&s.g, need, 2) < 0)
 			continue;
 		passed++;
 		for (int i = 0; i < 2; i++) {
 			unsigned __int128 w = s.place[i].weights_off;
 			unsigned __int128 l = s.place[i].slots_off;
 
-			l += (unsigned __int128)s.place[i].slots_stride + 4 * elems[i];
-			ck_assert(w + 4 * elems[i] <= s.g.weights.len);
+			l += (unsigned __int128)s.place[i].slots_stride + need[i].slot;
+			ck_assert(w + need[i].slot <= s.g.weights.len);
 			ck_assert(l <= s.g.slot_mem.len);
 		}
 	}

@@ -44,7 +44,7 @@ START_TEST(each_way)
 		ck_ok(gs_pull(r.t, r.w, ways[_i], odd));
 		check_w(odd);
 		gs_param *p[2] = {r.b, r.w};
-		float *dst[2] = {b, w};
+		void *dst[2] = {b, w};
 		memset(w, 0, sizeof(w));
 		ck_ok(gs_pull_many(r.t, p, dst, 2, ways[_i]));
 		check_w(w);
@@ -61,7 +61,7 @@ START_TEST(one_parameter_twice)
 	struct rig r = {.f = {.mode = 0}};
 	float w[W_ELEMS], v[W_ELEMS];
 	gs_param *p[2];
-	float *dst[2] = {w, v};
+	void *dst[2] = {w, v};
 
 	rig_up(&r, WIRE_ASYNC, serve_filled);
 	p[0] = p[1] = r.w;
@@ -89,9 +89,9 @@ START_TEST(versions_and_the_view)
 	ck_ok(gs_block_version(r.t, r.b, 2, &version));
 	ck_assert_uint_eq(version, 8);
 	if (fake_unmapped) {
-		ck_fails(gs_weights_view(r.t, r.w, &view), EOPNOTSUPP, "over shm only");
+		ck_fails(gs_weights_view(r.t, r.w, (const void **)&view), EOPNOTSUPP, "over shm only");
 	} else {
-		ck_ok(gs_weights_view(r.t, r.w, &view));
+		ck_ok(gs_weights_view(r.t, r.w, (const void **)&view));
 		check_w(view);
 	}
 	rig_down(&r);
@@ -205,7 +205,7 @@ static void *update_all_the_time(void *arg)
  * something else that is whole: zeros. */
 static void answer_with_zeros(struct fake *f, uint32_t b)
 {
-	uint64_t off = (uint64_t)((uint8_t *)fake_weights(f, b) - f->weights);
+	const struct wire_place *p = &f->place[fake_owner(f, b)];
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
 	    .flags = TP_F_IMM,
@@ -213,7 +213,7 @@ static void answer_with_zeros(struct fake *f, uint32_t b)
 	    .local = f->words + 4096,
 	    .region = f->words_region,
 	    .remote = f->mailbox,
-	    .offset = layout_landing_off(f->blocks, off),
+	    .offset = p->landing_off + 4 * (b - p->first_block) * p->block_elems,
 	    .len = 4 * fake_block_elems(f, b),
 	};
 

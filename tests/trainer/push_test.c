@@ -61,7 +61,7 @@ START_TEST(a_sync_step)
 	ck_ok(gs_wait_applied(r.t, r.w)); /* nothing was pushed */
 	ck_ok(gs_push(r.t, r.w, w));
 	ck_fails(gs_push(r.t, r.w, w), EALREADY, "parameter \"w\" was pushed in step 1 already");
-	ck_fails(gs_grad_buffer(r.t, r.w, &buf), EALREADY, "pushed in step 1 already");
+	ck_fails(gs_grad_buffer(r.t, r.w, (void **)&buf), EALREADY, "pushed in step 1 already");
 	ck_fails(gs_wait_applied(r.t, r.w), EDEADLK, "call gs_step_post first");
 	ck_ok(gs_push(r.t, r.b, b));
 	ck_ok(gs_step_post(r.t));
@@ -92,7 +92,7 @@ START_TEST(many_sync_steps)
 
 	rig_up(&r, WIRE_SYNC, serve);
 	for (int step = 1; step <= 100; step++) {
-		ck_ok(gs_grad_buffer(r.t, r.w, &buf));
+		ck_ok(gs_grad_buffer(r.t, r.w, (void **)&buf));
 		for (int i = 0; i < W_ELEMS; i++)
 			buf[i] = -2;
 		ck_ok(gs_push(r.t, r.w, buf));
@@ -217,7 +217,7 @@ START_TEST(a_push_waits_for_every_block)
 	pthread_t thread;
 
 	rig_up(&r, WIRE_ASYNC, credits_on_demand);
-	ck_ok(gs_grad_buffer(r.t, r.w, &buf)); /* there is a slot: no wait */
+	ck_ok(gs_grad_buffer(r.t, r.w, (void **)&buf)); /* there is a slot: no wait */
 	ck_ok(gs_push(r.t, r.w, w));
 	ck_ok(gs_push(r.t, r.w, w));
 	pthread_create(&thread, NULL, push_third, &p);
@@ -240,13 +240,13 @@ START_TEST(the_buffer_is_the_slot)
 	float *first, *second, *again, w[W_ELEMS];
 
 	rig_up(&r, WIRE_ASYNC, serve);
-	ck_ok(gs_grad_buffer(r.t, r.w, &first));
+	ck_ok(gs_grad_buffer(r.t, r.w, (void **)&first));
 	ck_assert_uint_eq((uintptr_t)first % 64, 0);
-	ck_ok(gs_grad_buffer(r.t, r.w, &again));
+	ck_ok(gs_grad_buffer(r.t, r.w, (void **)&again));
 	ck_assert_ptr_eq(first, again);
 	ramp(first, W_ELEMS, 1);
 	ck_ok(gs_push(r.t, r.w, first));
-	ck_ok(gs_grad_buffer(r.t, r.w, &second));
+	ck_ok(gs_grad_buffer(r.t, r.w, (void **)&second));
 	ck_assert_ptr_ne(first, second);
 	ck_ok(gs_wait_applied(r.t, r.w));
 	ck_ok(gs_pull(r.t, r.w, GS_RELAXED, w));
@@ -316,16 +316,16 @@ START_TEST(wrong_arguments)
 	ck_fails(gs_push(r.t, NULL, x), EINVAL, "not one of this trainer's");
 	ck_fails(gs_push(r.t, other.w, x), EINVAL, "not one of this trainer's");
 	ck_fails(gs_grad_buffer(r.t, r.w, NULL), EINVAL, "NULL");
-	ck_fails(gs_grad_buffer(r.t, NULL, &dst), EINVAL, "not one of this trainer's");
+	ck_fails(gs_grad_buffer(r.t, NULL, (void **)&dst), EINVAL, "not one of this trainer's");
 	ck_fails(gs_wait_applied(r.t, NULL), EINVAL, "not one of this trainer's");
 	ck_fails(gs_pull(r.t, NULL, GS_RELAXED, x), EINVAL, "not one of this trainer's");
 	ck_fails(gs_pull(r.t, other.w, GS_ORDERED, x), EINVAL, "not one of this trainer's");
 	ck_fails(gs_pull(r.t, r.w, GS_RELAXED, NULL), EINVAL, "destination 0 is NULL");
 	ck_fails(gs_pull(r.t, r.w, (enum gs_consistency)9, x), EINVAL, "consistency 9");
-	ck_fails(gs_pull_many(r.t, NULL, &dst, 1, GS_RELAXED), EINVAL, "NULL");
+	ck_fails(gs_pull_many(r.t, NULL, (void **)&dst, 1, GS_RELAXED), EINVAL, "NULL");
 	ck_ok(gs_pull_many(r.t, NULL, NULL, 0, GS_RELAXED));
 	ck_fails(gs_weights_view(r.t, r.w, NULL), EINVAL, "NULL");
-	ck_fails(gs_weights_view(r.t, NULL, &view), EINVAL, "not one of");
+	ck_fails(gs_weights_view(r.t, NULL, (const void **)&view), EINVAL, "not one of");
 	ck_fails(gs_block_version(r.t, r.w, W_ELEMS, &version), EINVAL, "element 70; \"w\" has 70");
 	ck_fails(gs_block_version(r.t, r.w, 0, NULL), EINVAL, "NULL");
 	/* None of it did any harm. */

@@ -71,10 +71,10 @@ static void *work_async(void *arg)
 		g[i] = -1;
 	for (int round = 1; round <= ROUNDS; round++) {
 		gs_param *both[2] = {own, next};
-		float *dst[2] = {w, v};
+		void *dst[2] = {w, v};
 
 		if (round % 3 == 0) {
-			ck_ok(gs_grad_buffer(t, own, &buf));
+			ck_ok(gs_grad_buffer(t, own, (void **)&buf));
 			memcpy(buf, g, sizeof(g));
 			ck_ok(gs_push(t, own, buf));
 		} else {

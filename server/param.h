@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A parameter's actor: what its files offer each other.
+ *
+ *  param.c  what comes, and where it goes         whole.c  gradients that are used whole
+ *  block.c  gradients that are used block by block          rows.c   tables
+ *
+ * All of it runs in the parameter's actor.
+ */
+#ifndef GS_SERVER_PARAM_H
+#define GS_SERVER_PARAM_H
+
+#include "server/apply.h"
+#include "server/internal.h"
+
+static inline struct block *slot_block(const struct slot *slot)
+{
+	return &srv_table(slot->session->srv)->block[slot->block];
+}
+
+static inline struct block *param_block(const struct param *p, uint32_t i)
+{
+	return &srv_table(p->srv)->block[p->place.first_block + i];
+}
+
+/* The clock of the parameter's schedule: rounds that are over in sync mode, else updates. */
+uint64_t param_clock(const struct param *p, const struct block *b);
+
+/* A unit of the step is in the weights, or was left alone. */
+void param_unit_settled(struct param *p);
+
+/* The block is done with what these trainers delivered for the step. Frees their slots. */
+void param_free_block(struct block *b);
+
+/* The slot was used up: free it and return its credit. */
+void param_credit(struct slot *slot);
+/* The same of a gradient, in async and ssp mode. */
+void param_applied(struct slot *slot);
+
+/* The slot's gradient holds an infinity or a NaN: its trainer is told, once for each push. */
+void param_blame(struct slot *slot);
+
+/* How many updates the gradient missed. */
+void param_note_age(struct param *p, const struct slot *slot);
+
+/* The weights that the slot's gradient is of (dc_lambda); NULL: not known. */
+const float *param_backup(const struct slot *slot);
+
+/* Tables: all items but a rate. */
+void rows_handle(struct param *p, struct item *item);
+
+void block_gradient(struct param *p, struct slot *slot);
+void block_settle(struct param *p);
+
+void whole_gradient(struct param *p, struct slot *slot);
+void whole_measure(struct param *p);
+void whole_settle(struct param *p);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradients that are used whole: where an update needs something of all the gradient first (its
+ * norm, or that no element of it is an infinity or a NaN), so that nothing is ever half applied.
+ *
+ * A slot's blocks lie one behind the other, so a whole gradient is one array, and what is summed
+ * over it does not depend on how the parameter was cut.
+ *
+ * Sync: when every member delivered all blocks, or the barrier is complete. A gradient of which
+ * blocks are missing by then (its trainer died) is left out. Those of a `global` parameter are
+ * measured first, and applied once the round knows what all of them came to.
+ */
+#include <math.h>
+
+#include "server/merge.h"
+#include "server/param.h"
+
+static struct slot *first_slot(const struct slot *slot)
+{
+	const struct session *s = slot->session;
+	uint32_t slots = srv_table(s->srv)->slots, index = (uint32_t)(slot - s->slot) % slots;
+
+	return &s->slot[(size_t)slot_block(slot)->param->place.first_block * slots + index];
+}
+
+/* The slot of the first block, if this rank delivered all of them and into one slot. */
+static struct slot *whole_of(const struct param *p, uint32_t rank)
+{
+	struct slot *first = param_block(p, 0)->by_rank[rank];
+
+	for (uint32_t i = 1; first && i < p->cut.blocks; i++) {
+		const struct slot *slot = param_block(p, i)->by_rank[rank];
+
+		if (!slot || first_slot(slot) != first)
+			return NULL;
+	}
+	return first;
+}
+
+static bool is_bad(const struct param *p, const struct slot *first)
+{
+	return p->decl.nonfinite != WIRE_NONFINITE_APPLY &&
+	       kern_nonfinite(param_grad_type(p), first->data, p->cut.elems);
+}
+
+/* The gradients that count, in rank order. True: one made the policy skip the update. */
+static bool gather(const struct param *p, struct merge *m)
+{
+	bool skip = false;
+
+	merge_begin(m, p->decl.reduce, param_grad_type(p));
+	for (uint32_t r = 0; r < p->srv->opt.trainers; r++) {
+		struct slot *first = whole_of(p, r);
+		bool bad = first && is_bad(p, first);
+
+		if (bad)
+			param_blame(first);
+		skip |= bad && p->decl.nonfinite == WIRE_NONFINITE_SKIP;
+		if (first && !bad)
+			merge_add(m, first);
+	}
+	if (m->grads.n)
+		merge_end(m);
+	return skip;
+}
+
+/* The gradients of one step, already merged in order, into all blocks. `clip` is the round's. */
+static void update(struct param *p, const struct kern_grads *all, float clip, uint64_t clock,
+		   const float *backup)
+{
+	struct block *b = param_block(p, 0);
+	struct kern_step step = apply_step(b, clock);
+	const void *data[SRV_MAX_TRAINERS];
+	struct kern_grads part = *all;
+
+	step.clip = clip;
+	if (p->opt.common.clip_norm > 0)
+		step.clip *= apply_clip((double)p->opt.common.clip_norm,
+					kern_norm2(all, p->cut.elems) * (double)clip * (double)clip);
+	step.backup = backup;
+	if (kern_opt_prepares(&p->opt))
+		kern_prepare(&p->opt, &step, all, p->weights, p->state, p->cut.elems);
+	part.data = data;
+	for (uint32_t i = 0; i < p->cut.blocks; i++) {
+		b = param_block(p, i);
+		for (unsigned k = 0; k < all->n; k++)
+			data[k] = (const uint8_t *)all->data[k] + b->first * kern_size(all->dtype);
+		if (step.copy)
+			step.copy = block_published(b);
+		step.backup = backup ? backup + b->first : NULL;
+		apply_gradients(b, &step, &part);
+	}
+}
+
+/* ---- sync ------------------------------------------------------------------------------------ */
+
+static void finish(struct param *p)
+{
+	for (uint32_t i = 0; i < p->cut.blocks; i++) {
+		struct block *b = param_block(p, i);
+
+		param_free_block(b);
+		b->settled_step = round_step(&p->srv->round);
+	}
+	p->full = 0;
+	p->measured = false;
+	param_unit_settled(p);
+}
+
+void whole_measure(struct param *p)
+{
+	struct merge m;
+
+	if (p->measured)
+		return;
+	p->measured = true;
+	p->nonfinite = gather(p, &m);
+	p->norm2 = m.grads.n ? kern_norm2(&m.grads, p->cut.elems) : 0;
+}
+
+void whole_settle(struct param *p)
+{
+	struct round *round = &p->srv->round;
+	float clip = p->opt.common.clip_global_norm > 0 ? round->global_clip : 1;
+	bool skip = p->decl.nonfinite == WIRE_NONFINITE_SKIP && round->skip;
+	struct merge m;
+
+	if (param_block(p, 0)->settled_step == round_step(round))
+		return;
+	if (!skip) {
+		gather(p, &m);
+		if (m.grads.n)
+			update(p, &m.grads, clip, round_step(round) - 1, NULL);
+	}
+	finish(p);
+}
+
+static void sync_gradient(struct param *p, struct slot *slot)
+{
+	struct block *b = slot_block(slot);
+
+	b->by_rank[slot->session->rank] = slot;
+	if (++b->delivered < round_expected(&p->srv->round) || ++p->full < p->cut.blocks)
+		return;
+	if (p->global)
+		whole_measure(p);
+	else
+		whole_settle(p);
+}
+
+/* ---- async ----------------------------------------------------------------------------------- */
+
+static void apply_whole(struct param *p, struct slot *first)
+{
+	struct merge m;
+
+	param_note_age(p, first);
+	if (is_bad(p, first)) {
+		param_blame(first);
+		return;
+	}
+	merge_begin(&m, WIRE_SUM, param_grad_type(p));
+	merge_add(&m, first);
+	merge_end(&m);
+	update(p, &m.grads, 1, param_clock(p, param_block(p, 0)), param_backup(first));
+}
+
+/* Until the last block of a push has come, the others wait without a reference to the session: who
+ * dies in the midst of a push leaves nothing behind. */
+static void async_gradient(struct param *p, struct slot *slot)
+{
+	struct session *s = slot->session;
+	struct slot *first = first_slot(slot);
+	uint32_t slots = srv_table(s->srv)->slots;
+
+	if (++first->arrived < p->cut.blocks) {
+		session_put(s);
+		return;
+	}
+	first->arrived = 0;
+	session_get(s);
+	apply_whole(p, first);
+	for (uint32_t i = 0; i < p->cut.blocks; i++) {
+		struct slot *each = first + (size_t)i * slots;
+
+		if (each != slot)
+			session_get(s); /* which it gave back as it came */
+		param_applied(each);
+	}
+	session_put(s);
+}
+
+void whole_gradient(struct param *p, struct slot *slot)
+{
+	if (p->srv->opt.mode == SRV_SYNC)
+		sync_gradient(p, slot);
+	else
+		async_gradient(p, slot);
+}

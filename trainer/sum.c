@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Accumulation: several pushes become one gradient here, before anything is sent. The sum is of
+ * float, in the order of the pushes, whatever type travels.
+ */
+#include "trainer/sum.h"
+
+#include "trainer/half.h"
+
+void sum_add(gs_param *p, const void *grad)
+{
+	enum wire_dtype type = p->wire.grad_type;
+	const uint8_t *at = grad;
+
+	for (uint64_t i = 0; i < p->elems; i++, at += p->grad_size) {
+		float g = half_widen(type, at);
+
+		p->sum[i] = p->accumulated ? p->sum[i] + g : g;
+	}
+	p->accumulated++;
+}
+
+void sum_take(gs_param *p, void *slot)
+{
+	float scale = p->accumulate_sum ? 1 : 1.0f / (float)p->accumulated;
+	uint8_t *at = slot;
+
+	for (uint64_t i = 0; i < p->elems; i++, at += p->grad_size)
+		half_narrow(p->wire.grad_type, p->sum[i] * scale, at);
+	p->accumulated = 0;
+}
