@@ -53,17 +53,10 @@ void KERN_SYMBOL(kern_adjust)(const struct kern_common *common, float clip, cons
 		scale(g, clip, len);
 	if (common->clip_value > 0)
 		cut(g, common->clip_value, len);
-	if (common->dc_lambda > 0)
+	if (common->dc_lambda > 0 && backup)
 		compensate(g, w, backup, common->dc_lambda, len);
 	if (common->l1 > 0)
 		add_l1(g, w, common->l1, len);
 	if (common->weight_decay > 0 && !common->decoupled)
 		add_decay(g, w, common->weight_decay, len);
-}
-
-/* Not w * (1 - by): that would round `by` to what a float close to 1 can tell. */
-void KERN_SYMBOL(kern_shrink)(float *restrict w, float by, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		w[i] = w[i] - by * w[i];
 }

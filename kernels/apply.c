@@ -67,6 +67,14 @@ double kern_norm2(const struct kern_grads *g, size_t len)
 	return lanes_sum(lane);
 }
 
+float kern_clip(double norm2, float limit)
+{
+	double by = limit / (sqrt(norm2) + 1e-6);
+
+	/* A NaN stays one. */
+	return limit == 0 || by > 1 ? 1 : (float)by;
+}
+
 /* The arrays from element `at` on. */
 static void state_at(const struct work *k, float *const *state, size_t at, float **out)
 {
@@ -120,8 +128,8 @@ bool kern_apply(const struct kern_opt *opt, const struct kern_step *step,
 	work_start(&k, opt, step);
 	if (k.adjusts)
 		merged = NULL;
-	if (merged && k.shrink == 0 && !step->copy)
-		return k.loop(k.c, w, state, merged, len);
+	if (merged && !step->copy)
+		return k.loop(k.c, k.shrink, w, state, merged, len);
 	for (size_t at = 0, m; at < len; at += m) {
 		float *part[KERN_STATE_MAX];
 

@@ -22,7 +22,6 @@
 		kern_widen_##isa,                                                       \
 		kern_narrow_##isa,                                                      \
 		kern_adjust_##isa,                                                      \
-		kern_shrink_##isa,                                                      \
 		kern_squares_##isa,                                                     \
 	}
 

@@ -21,11 +21,9 @@ typedef bool kern_merge_fn(const struct kern_grads *g, size_t at, float *out, si
 typedef bool kern_nonfinite_fn(enum kern_dtype dtype, const void *data, size_t len);
 typedef void kern_widen_fn(enum kern_dtype dtype, const void *in, float *out, size_t len);
 typedef void kern_narrow_fn(enum kern_dtype dtype, const float *in, void *out, size_t len);
-/* What kern_common says, in its order, of the gradient: all but the decoupled weight decay, which
- * is kern_shrink_fn's: w -= by * w. */
+/* What kern_common says, in its order, of the gradient: all but decoupled weight decay. */
 typedef void kern_adjust_fn(const struct kern_common *common, float clip, const float *backup,
 			    const float *w, float *g, size_t len);
-typedef void kern_shrink_fn(float *w, float by, size_t len);
 /* Adds the squares of x to the lanes; element 0 goes to lane 0. */
 typedef void kern_squares_fn(const float *x, size_t len, double lane[KERN_LANES]);
 
@@ -37,7 +35,6 @@ struct kern_loops {
 	kern_widen_fn *widen;
 	kern_narrow_fn *narrow;
 	kern_adjust_fn *adjust;
-	kern_shrink_fn *shrink;
 	kern_squares_fn *squares;
 };
 
@@ -60,7 +57,6 @@ const struct kern_rule *kern_rule_at(unsigned i);
 	kern_widen_fn kern_widen_##isa;             \
 	kern_narrow_fn kern_narrow_##isa;           \
 	kern_adjust_fn kern_adjust_##isa;           \
-	kern_shrink_fn kern_shrink_##isa;           \
 	kern_squares_fn kern_squares_##isa
 
 KERN_DECLARE(baseline);

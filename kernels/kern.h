@@ -54,7 +54,7 @@ struct kern_common {
 	float clip_value;       /* each element is cut to -clip_value .. clip_value */
 	float dc_lambda;        /* delay compensation (DC-ASGD): g += lambda·g·g·(w − backup) */
 	float l1, weight_decay; /* g += l1·sign(w) + weight_decay·w */
-	bool decoupled;         /* weight_decay: w -= lr·weight_decay·w instead, before the step */
+	bool decoupled;         /* weight_decay: w -= lr·weight_decay·w instead, beside the step */
 };
 
 struct kern_opt {
@@ -109,6 +109,9 @@ bool kern_merge(const struct kern_grads *g, float *out, size_t len);
 /* The sum of the merged gradient's squares, over the whole tensor, in double. An infinity or a NaN
  * makes it one. */
 double kern_norm2(const struct kern_grads *g, size_t len);
+/* What scales a gradient of this squared norm down to a norm of `limit`: 1 when it is within, or
+ * limit is 0; else limit / (norm + 1e-6), as torch.nn.utils.clip_grad_norm_. */
+float kern_clip(double norm2, float limit);
 /* One gradient holds an infinity or a NaN. */
 bool kern_nonfinite(enum kern_dtype dtype, const void *data, size_t len);
 
@@ -118,7 +121,7 @@ struct kern_step {
 	uint64_t t;          /* which update of these weights it is, from 1: bias corrections */
 	float lr;            /* of this update: the schedule's */
 	float clip;          /* what clipping by a norm multiplies the merged gradient by; 1: nothing */
-	const float *backup; /* dc_lambda: the weights that the gradient is of */
+	const float *backup; /* dc_lambda: the weights that the gradient is of; NULL: not known */
 	float ratio;         /* made by kern_prepare; 1 without */
 	enum kern_dtype copy_dtype;
 	void *copy;          /* the new weights in copy_dtype go here as well; NULL: nowhere */

@@ -16,8 +16,8 @@
 
 #define KERN_INLINE static inline __attribute__((always_inline))
 
-/* One element's step with the gradient g, by the constants c: changes its state s and gives its new
- * weight. */
+/* One element's step with the gradient g, by the constants c: changes its state s and gives what is
+ * to be subtracted from its weight w, or (KERN_WEIGHT_LOOP) the new weight. */
 typedef float kern_elem_fn(const float *c, float w, float g, float *s);
 
 /* The highest bit is set for an infinity and for a NaN, whose exponents are all ones. Made of what
@@ -30,9 +30,11 @@ KERN_INLINE uint32_t kern_odd(float x)
 	return (bits & 0x7f800000u) + 0x00800000u;
 }
 
-KERN_INLINE bool kern_loop(kern_elem_fn *elem, unsigned arrays, const float *consts,
-			   float *restrict w, float *const *state, const float *restrict g,
-			   size_t len)
+/* Decoupled weight decay is part of the change, and not a step of its own: so the weight is rounded
+ * once, and not twice, where the decay alone would be rounded the same way each time. */
+KERN_INLINE bool kern_loop(kern_elem_fn *elem, bool gives_weight, unsigned arrays,
+			   const float *consts, float shrink, float *restrict w,
+			   float *const *state, const float *restrict g, size_t len)
 {
 	float *a = arrays > 0 ? state[0] : NULL, *b = arrays > 1 ? state[1] : NULL,
 	      *d = arrays > 2 ? state[2] : NULL;
@@ -43,7 +45,7 @@ KERN_INLINE bool kern_loop(kern_elem_fn *elem, unsigned arrays, const float *con
 	memcpy(c, consts, sizeof(c));
 #pragma GCC ivdep
 	for (size_t i = 0; i < len; i++) {
-		float s[3];
+		float s[3], x;
 
 		if (arrays > 0)
 			s[0] = a[i];
@@ -52,7 +54,13 @@ KERN_INLINE bool kern_loop(kern_elem_fn *elem, unsigned arrays, const float *con
 		if (arrays > 2)
 			s[2] = d[i];
 		odd |= kern_odd(g[i]);
-		w[i] = elem(c, w[i], g[i], s);
+		x = elem(c, w[i], g[i], s);
+		if (!gives_weight) {
+			float with_decay = x + shrink * w[i];
+
+			x = w[i] - (shrink > 0 ? with_decay : x);
+		}
+		w[i] = x;
 		if (arrays > 0)
 			a[i] = s[0];
 		if (arrays > 1)
@@ -65,10 +73,18 @@ KERN_INLINE bool kern_loop(kern_elem_fn *elem, unsigned arrays, const float *con
 
 /* Defines NAME_loop, whose element is NAME, with so many state arrays. */
 #define KERN_LOOP(NAME, ARRAYS)                                                         \
-	static bool NAME##_loop(const float *c, float *w, float *const *state,          \
-				const float *g, size_t len)                             \
+	static bool NAME##_loop(const float *c, float shrink, float *w,                 \
+				float *const *state, const float *g, size_t len)        \
 	{                                                                               \
-		return kern_loop(NAME, ARRAYS, c, w, state, g, len);                    \
+		return kern_loop(NAME, false, ARRAYS, c, shrink, w, state, g, len);     \
+	}
+
+/* The same for an element that gives its weight; the rule takes no decay. */
+#define KERN_WEIGHT_LOOP(NAME, ARRAYS)                                                  \
+	static bool NAME##_loop(const float *c, float shrink, float *w,                 \
+				float *const *state, const float *g, size_t len)        \
+	{                                                                               \
+		return kern_loop(NAME, true, ARRAYS, c, 0, w, state, g, len);           \
 	}
 
 /* For rules whose settings do not matter: defines NAME_arrays and NAME_pick as well. */

@@ -9,10 +9,23 @@
 #include "kernels/kern.h"
 
 /* In the order of their numbers. */
-#define KERN_RULES(X, isa) \
-	X(sgd, isa)        \
-	X(momentum, isa)   \
-	X(nesterov, isa)
+#define KERN_RULES(X, isa)      \
+	X(sgd, isa)             \
+	X(momentum, isa)        \
+	X(nesterov, isa)        \
+	X(adagrad, isa)         \
+	X(decayed_adagrad, isa) \
+	X(adadelta, isa)        \
+	X(rmsprop, isa)         \
+	X(adam, isa)            \
+	X(adamw, isa)           \
+	X(adamax, isa)          \
+	X(ftrl, isa)            \
+	X(lars, isa)            \
+	X(lamb, isa)            \
+	X(lion, isa)            \
+	X(add, isa)             \
+	X(rowwise_adagrad, isa)
 
 /* What a setting may be, as the float that is kept: 0.99999999999 is not let through as 1. */
 enum kern_limit {
@@ -39,12 +52,12 @@ enum {
 	KERN_ALL_COMMON = 15,
 };
 
-enum { KERN_CONSTS_MAX = 8 };
+enum { KERN_CONSTS_MAX = 9 };
 
-/* Updates `len` elements with the gradient g, by the constants c. True: g holds an infinity or a
- * NaN. */
-typedef bool kern_loop_fn(const float *c, float *w, float *const *state, const float *g,
-			  size_t len);
+/* Updates `len` elements with the gradient g, by the constants c; `shrink`: decoupled weight decay,
+ * w -= shrink * w as well. True: g holds an infinity or a NaN. */
+typedef bool kern_loop_fn(const float *c, float shrink, float *w, float *const *state,
+			  const float *g, size_t len);
 
 struct kern_rule {
 	const char *name;

@@ -37,9 +37,7 @@ bool work_update(const struct work *k, size_t at, float *w, float *const *state,
 	const struct kern_step *step = k->step;
 	bool odd;
 
-	if (k->shrink > 0)
-		k->loops->shrink(w, k->shrink, len);
-	odd = k->loop(k->c, w, state, g, len);
+	odd = k->loop(k->c, k->shrink, w, state, g, len);
 	if (step->copy)
 		k->loops->narrow(step->copy_dtype, w,
 				 (char *)step->copy + at * kern_size(step->copy_dtype), len);

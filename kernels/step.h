@@ -24,7 +24,7 @@ void work_start(struct work *k, const struct kern_opt *opt, const struct kern_st
 /* Makes g, of w, what the rule sees; both begin with element `at` of the weights that the step's
  * backup goes with. */
 void work_adjust(const struct work *k, size_t at, const float *w, float *g, size_t len);
-/* The rule's loop over elements that begin so, and what goes before and after it. True: g holds an
+/* The rule's loop over elements that begin so, and the copy of the new weights. True: g holds an
  * infinity or a NaN. */
 bool work_update(const struct work *k, size_t at, float *w, float *const *state, const float *g,
 		 size_t len);

@@ -21,6 +21,70 @@
  *     gs_leave(t);
  *     gs_close(t);
  *
+ * Optimizers. By name, each with its settings: a default stands behind the =, what has none must be
+ * given. g is the merged gradient after clipping and decay (below), w the weight, t the number of
+ * the update from 1, lr the rate of this update; ^ is a power. State starts at 0. What they compute
+ * in float32 is, but for rounding, PyTorch's optimizer of that name (torch.optim) where there is
+ * one, and the cited publication's elsewhere.
+ *   sgd              lr                                     torch.optim.SGD
+ *       w -= lr·g
+ *   momentum         lr, momentum=0.9, dampening=0          torch.optim.SGD
+ *       b = momentum·b + (1-dampening)·g, at first b = g;  w -= lr·b
+ *   nesterov         lr, momentum=0.9                       torch.optim.SGD
+ *       b = momentum·b + g;  w -= lr·(g + momentum·b)
+ *   adagrad          lr, lr_decay=0, initial_accumulator=0, eps=1e-10      torch.optim.Adagrad
+ *       s += g^2;  w -= lr/(1 + (t-1)·lr_decay)·g/(sqrt(s + initial_accumulator) + eps)
+ *   decayed_adagrad  lr, decay=0.95, eps=1e-6               PaddlePaddle's DecayedAdagrad
+ *       s = decay·s + (1-decay)·g^2;  w -= lr·g/(sqrt(s) + eps)
+ *   adadelta         lr=1, rho=0.9, eps=1e-6                torch.optim.Adadelta, arXiv:1212.5701
+ *       s = rho·s + (1-rho)·g^2;  d = sqrt(a + eps)/sqrt(s + eps)·g;  a = rho·a + (1-rho)·d^2;
+ *       w -= lr·d
+ *   rmsprop          lr, alpha=0.99, eps=1e-8, momentum=0, centered=0, eps_inside=0, lr_inside=0
+ *       s = alpha·s + (1-alpha)·g^2;  d = g/(sqrt(s) + eps);  b = momentum·b + d;  w -= lr·b
+ *       centered=1: s - m^2 for s below the line, where m = alpha·m + (1-alpha)·g
+ *       eps_inside=1: d = g/sqrt(s + eps), and lr_inside=1: b = momentum·b + lr·d;  w -= b: both as
+ *       PaddlePaddle and TensorFlow. Otherwise torch.optim.RMSprop
+ *   adam             lr, beta1=0.9, beta2=0.999, eps=1e-8, amsgrad=0, eps_hat=0    torch.optim.Adam
+ *       m = beta1·m + (1-beta1)·g;  v = beta2·v + (1-beta2)·g^2;
+ *       w -= lr·(m/(1-beta1^t))/(sqrt(v/(1-beta2^t)) + eps)                  arXiv:1412.6980
+ *       amsgrad=1: the largest v so far below the line
+ *       eps_hat=1: w -= lr·sqrt(1-beta2^t)/(1-beta1^t)·m/(sqrt(v) + eps), as TensorFlow
+ *   adamw            as adam, with weight_decay=0.01 and decoupled=1       torch.optim.AdamW
+ *   adamax           lr, beta1=0.9, beta2=0.999, eps=1e-8, eps_decayed=0   torch.optim.Adamax
+ *       m = beta1·m + (1-beta1)·g;  u = max(beta2·u, |g| + eps);  w -= lr/(1-beta1^t)·m/u
+ *       eps_decayed=1: u = max(beta2·u + eps, |g|), as PaddlePaddle
+ *   ftrl             lr, l1=0, l2=0, lr_power=-0.5, beta=0  doi:10.1145/2487575.2488200
+ *       n' = n + g^2;  z += g - (n'^-lr_power - n^-lr_power)/lr·w;  n = n';
+ *       w = |z| > l1 ? (l1·sign(z) - z)/((beta + n^-lr_power)/lr + 2·l2) : 0, as PaddlePaddle and
+ *       TensorFlow. At a rate of 0 nothing changes
+ *   lars             lr, momentum=0.9, trust=0.001, weight_decay=0.0005, eps=0     arXiv:1708.03888
+ *       r = trust·|w|/(|g| + weight_decay·|w| + eps), or 1 when a norm is 0;
+ *       b = momentum·b + lr·r·(g + weight_decay·w);  w -= b
+ *   lamb             lr, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01       arXiv:1904.00962
+ *       m, v as adam;  d = (m/(1-beta1^t))/(sqrt(v/(1-beta2^t)) + eps) + weight_decay·w;
+ *       w -= lr·|w|/|d|·d, without the norms when one is 0
+ *   lion             lr, beta1=0.9, beta2=0.99, and decoupled=1            arXiv:2302.06675
+ *       w -= lr·sign(beta1·m + (1-beta1)·g);  m = beta2·m + (1-beta2)·g
+ *   add              lr=1: what is pushed is a change of the weights
+ *       w += lr·g
+ *   rowwise_adagrad  lr, initial_accumulator=0, eps=1e-10   FBGEMM's EXACT_ROWWISE_ADAGRAD; tables
+ *       s += mean of the row's g^2;  w -= lr·g/(sqrt(s + initial_accumulator) + eps)
+ * Norms (lars, lamb) are of the whole tensor; these two are for dense parameters. Of a table's rows
+ * those that are pushed are updated, with all of their state, and the others are left alone (as
+ * torch.optim.SparseAdam, which is adam with eps_hat=1); t counts the table's updates.
+ *
+ * Settings of all of them, which act in this order; 0, the default, does nothing:
+ *   clip_norm         g is scaled down to this norm, the parameter's own
+ *   clip_global_norm  the same, over all parameters of the step that have it
+ *   clip_value        each element is cut to -clip_value … clip_value
+ *   dc_lambda         g += dc_lambda·g·g·(w - b), b: the weights that this trainer last read; for
+ *                     stale gradients (DC-ASGD, arXiv:1609.08326)
+ *   l1                g += l1·sign(w)
+ *   weight_decay      g += weight_decay·w; with decoupled=1 w -= lr·weight_decay·w instead, beside
+ *                     the optimizer's own step (arXiv:1711.05101)
+ * add takes none of them, and ftrl no weight_decay. ftrl's l1, and lars' and lamb's weight_decay,
+ * are their own.
+ *
  * Errors. Functions return 0 or a negative errno value; gs_last_error() then has a text that says
  * what was wrong and what to do. Outputs are untouched on failure. Any function after gs_connect
  * may also give:

@@ -16,7 +16,7 @@ enum { BUF };
 KERN_INLINE float momentum(const float *c, float w, float g, float *s)
 {
 	s[BUF] = c[MOMENTUM] * s[BUF] + c[REST] * g;
-	return w - c[LR] * s[BUF];
+	return c[LR] * s[BUF];
 }
 
 KERN_ONLY_LOOP(momentum, 1)

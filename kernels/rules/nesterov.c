@@ -14,7 +14,7 @@ enum { BUF };
 KERN_INLINE float nesterov(const float *c, float w, float g, float *s)
 {
 	s[BUF] = c[MOMENTUM] * s[BUF] + g;
-	return w - c[LR] * (g + c[MOMENTUM] * s[BUF]);
+	return c[LR] * (g + c[MOMENTUM] * s[BUF]);
 }
 
 KERN_ONLY_LOOP(nesterov, 1)

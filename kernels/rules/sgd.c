@@ -16,7 +16,7 @@ enum { LR };
 
 KERN_INLINE float sgd(const float *c, float w, float g, float *s)
 {
-	return w - c[LR] * g;
+	return c[LR] * g;
 }
 
 KERN_ONLY_LOOP(sgd, 0)

@@ -9,7 +9,10 @@ int main(void)
 {
 	SRunner *runner = srunner_create(opt_suite());
 
+	srunner_add_suite(runner, dtype_suite());
+	srunner_add_suite(runner, merge_suite());
 	srunner_add_suite(runner, loops_suite());
+	srunner_add_suite(runner, rules_suite());
 	srunner_add_suite(runner, isa_suite());
 	srunner_add_suite(runner, init_suite());
 	srunner_add_suite(runner, rmath_suite());

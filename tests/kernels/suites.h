@@ -8,7 +8,10 @@
 #include <check.h>
 
 Suite *opt_suite(void);
+Suite *dtype_suite(void);
+Suite *merge_suite(void);
 Suite *loops_suite(void);
+Suite *rules_suite(void);
 Suite *isa_suite(void);
 Suite *init_suite(void);
 Suite *rmath_suite(void);
