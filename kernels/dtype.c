@@ -37,15 +37,70 @@ KERN_INLINE uint16_t bf16_of(float x)
 	return (uint16_t)(magnitude > 0x7f800000u ? quiet : even);
 }
 
+/* As bf16_of. The compiler finds none of this: it won't mix elements of two sizes at full width. */
+#if defined(__AVX512F__)
+KERN_INLINE __m256i bf16_of_wide(__m512i bits)
+{
+	const __m512i one = _mm512_set1_epi32(1), half = _mm512_set1_epi32(0x7fff);
+	__m512i upper = _mm512_srli_epi32(bits, 16);
+	__m512i even = _mm512_add_epi32(_mm512_add_epi32(bits, half), _mm512_and_si512(upper, one));
+	__mmask16 nan = _mm512_cmpgt_epi32_mask(
+		_mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)), _mm512_set1_epi32(0x7f800000));
+	__m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+
+	return _mm512_cvtepi32_epi16(
+		_mm512_mask_blend_epi32(nan, _mm512_srli_epi32(even, 16), quiet));
+}
+#elif defined(__AVX2__)
+KERN_INLINE __m128i bf16_of_wide(__m256i bits)
+{
+	const __m256i one = _mm256_set1_epi32(1), half = _mm256_set1_epi32(0x7fff);
+	__m256i upper = _mm256_srli_epi32(bits, 16);
+	__m256i even = _mm256_add_epi32(_mm256_add_epi32(bits, half), _mm256_and_si256(upper, one));
+	__m256i nan =
+		_mm256_cmpgt_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)),
+				   _mm256_set1_epi32(0x7f800000));
+	__m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+	__m256i h = _mm256_blendv_epi8(_mm256_srli_epi32(even, 16), quiet, nan);
+
+	return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+}
+#endif
+
 static void widen_bf16(const uint16_t *restrict in, float *restrict out, size_t len)
 {
-	for (size_t i = 0; i < len; i++)
+	size_t i = 0;
+
+#if defined(__AVX512F__)
+	for (; i + 16 <= len; i += 16)
+		_mm512_storeu_si512(out + i,
+				    _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
+							      (const void *)(in + i))),
+						      16));
+#elif defined(__AVX2__)
+	for (; i + 8 <= len; i += 8)
+		_mm256_storeu_si256((void *)(out + i),
+				    _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(
+							      (const void *)(in + i))),
+						      16));
+#endif
+	for (; i < len; i++)
 		out[i] = from_bits((uint32_t)in[i] << 16);
 }
 
 static void narrow_bf16(const float *restrict in, uint16_t *restrict out, size_t len)
 {
-	for (size_t i = 0; i < len; i++)
+	size_t i = 0;
+
+#if defined(__AVX512F__)
+	for (; i + 16 <= len; i += 16)
+		_mm256_storeu_si256((void *)(out + i), bf16_of_wide(_mm512_loadu_si512(in + i)));
+#elif defined(__AVX2__)
+	for (; i + 8 <= len; i += 8)
+		_mm_storeu_si128((void *)(out + i),
+				 bf16_of_wide(_mm256_loadu_si256((const void *)(in + i))));
+#endif
+	for (; i < len; i++)
 		out[i] = bf16_of(in[i]);
 }
 

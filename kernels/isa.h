@@ -11,10 +11,10 @@
 /* Sums are made in so many lanes: element i of a tensor goes to lane i % KERN_LANES. */
 enum { KERN_LANES = 16 };
 
-/* Elements that are worked on at once. 16 KiB: a tile stays in the L1 cache (32 KiB or more) while
- * gradients stream past it, and is four pages long, so that the hardware prefetcher gets into its
- * stride in each. A multiple of the lanes. */
-enum { KERN_TILE = 4096 };
+/* Elements that are worked on at once. 4 KiB: a tile, a second one for what is being widened, and the
+ * weights and state beside them stay in the L1 cache (32 KiB or more) while gradients stream past.
+ * Measured: perf/METHOD.md. A multiple of the lanes. */
+enum { KERN_TILE = 1024 };
 
 /* Elements at .. at + len - 1 of the merged gradient; len <= KERN_TILE. True: as kern_merge. */
 typedef bool kern_merge_fn(const struct kern_grads *g, size_t at, float *out, size_t len);

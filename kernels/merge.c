@@ -75,17 +75,20 @@ static bool merge_floats(const struct kern_grads *g, size_t at, float *out, size
 	return odd >> 31;
 }
 
-/* Each is made floats first, in a tile of its own. */
+/* Each is made floats first; the first one in its place, where an only one may stay as it is. */
 static bool merge_halves(const struct kern_grads *g, size_t at, float *out, size_t len)
 {
+	const uint16_t *one = (const uint16_t *)g->data[0] + at;
 	float tile[KERN_TILE] __attribute__((aligned(64)));
 	uint32_t odd = 0;
 
-	for (unsigned k = 0; k < g->n; k++) {
-		float scale = k + 1 == g->n ? g->scale : 1.0f;
-
+	KERN_SYMBOL(kern_widen)(g->dtype, one, out, len);
+	if (g->n == 1 && factor(g, 0) == 1 && g->scale == 1)
+		return KERN_SYMBOL(kern_nonfinite)(g->dtype, one, len);
+	odd = first(out, out, factor(g, 0), g->n == 1 ? g->scale : 1.0f, len);
+	for (unsigned k = 1; k < g->n; k++) {
 		KERN_SYMBOL(kern_widen)(g->dtype, (const uint16_t *)g->data[k] + at, tile, len);
-		odd = (k ? next : first)(out, tile, factor(g, k), scale, len);
+		odd = next(out, tile, factor(g, k), k + 1 == g->n ? g->scale : 1.0f, len);
 	}
 	return odd >> 31;
 }
