@@ -20,6 +20,7 @@
 #ifndef GS_PROTO_LAYOUT_H
 #define GS_PROTO_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,6 +58,13 @@ struct layout_push_head {
 	uint8_t pad[LAYOUT_ALIGN - 24];
 };
 _Static_assert(sizeof(struct layout_push_head) == 64, "on the wire");
+
+/* What weight and scale may be, from 2^-60 to 2^60: then neither their quotients nor the sum of all
+ * trainers' weights leave what a float can tell. A NaN is not. */
+static inline bool layout_factor_ok(float f)
+{
+	return f >= 0x1p-60f && f <= 0x1p60f;
+}
 
 enum { LAYOUT_MORE_ROWS = 1 }; /* tables: the push goes on in the next slot */
 

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,9 +66,9 @@ static bool take_head(struct session *s, struct slot *slot)
 	uint64_t *pushes = &s->pushes[p - t->param];
 	float weight = head_float(&slot->head->weight), scale = head_float(&slot->head->scale);
 
-	if (!(weight > 0 && isfinite(weight) && scale > 0 && isfinite(scale))) {
+	if (!layout_factor_ok(weight) || !layout_factor_ok(scale)) {
 		violation(s, "block %u: a gradient of %g samples, %g times too large: both must be "
-			     "above 0, and finite", slot->block, (double)weight, (double)scale);
+			     "from 2^-60 to 2^60", slot->block, (double)weight, (double)scale);
 		return false;
 	}
 	slot->weight = weight;

@@ -124,7 +124,7 @@ static void settle_measured(struct round *r)
 
 	judge(r);
 	for (uint32_t rank = 0; r->skip && rank < r->barrier.ranks; rank++)
-		if (r->session[rank])
+		if (r->session[rank] && r->session[rank]->first_step)
 			session_count(r->session[rank], SESSION_SKIPPED);
 	for (uint32_t i = 0; i < t->params; i++)
 		if (t->param[i].global)

@@ -34,6 +34,7 @@ struct session *session_create(struct srv *srv, struct poller *poller)
 	atomic_init(&s->state, SESSION_HELLO);
 	atomic_init(&s->refs, 1);
 	pthread_spin_init(&s->park_lock, PTHREAD_PROCESS_PRIVATE);
+	pthread_spin_init(&s->told_lock, PTHREAD_PROCESS_PRIVATE);
 	init_note(s, &s->early_note, NOTE_EARLY);
 	init_note(s, &s->closed_note, NOTE_CLOSED);
 	init_note(s, &s->reap_note, NOTE_REAP);
@@ -68,6 +69,7 @@ void session_destroy(struct session *s)
 	free(s->backup);
 	free(s->credit);
 	pthread_spin_destroy(&s->park_lock);
+	pthread_spin_destroy(&s->told_lock);
 	free(s);
 }
 
@@ -324,7 +326,7 @@ void session_count(struct session *s, enum session_count which)
 	uint64_t off = offsetof(struct layout_mailbox_head, nonfinite) + which * sizeof(uint64_t);
 
 	atomic_fetch_add_explicit(word(s, off), 1, memory_order_relaxed);
-	atomic_store(&s->counted, true);
+	atomic_fetch_add(&s->counted, 1);
 }
 
 /* False when there is no room. */
@@ -347,6 +349,26 @@ static bool write_counts(struct session *s)
 	return true;
 }
 
+/* What was counted is on its way before any word that tells to look. One thread at a time, so that
+ * no older count is written behind a newer one; nobody goes on while another is at it. False when
+ * there is no room. */
+static bool tell_counts(struct session *s)
+{
+	bool told = true;
+
+	if (atomic_load(&s->told) == atomic_load(&s->counted))
+		return true;
+	pthread_spin_lock(&s->told_lock);
+	uint64_t counted = atomic_load(&s->counted);
+	if (atomic_load(&s->told) != counted) {
+		told = write_counts(s);
+		if (told)
+			atomic_store(&s->told, counted);
+	}
+	pthread_spin_unlock(&s->told_lock);
+	return told;
+}
+
 /* Writes the 8-byte word at `off` of the mailbox. -EAGAIN when there is no room; any other failure
  * means that the connection is over, and needs no answer. */
 static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm)
@@ -362,11 +384,8 @@ static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm
 		.len = sizeof(uint64_t),
 	};
 
-	/* What was counted is there before the word that tells to look. */
-	if (atomic_exchange(&s->counted, false) && !write_counts(s)) {
-		atomic_store(&s->counted, true);
+	if (!tell_counts(s))
 		return -EAGAIN;
-	}
 	return tp_post(s->conn, &op, 1) == -EAGAIN ? -EAGAIN : 0;
 }
 

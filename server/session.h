@@ -153,7 +153,9 @@ struct session {
 
 	_Atomic uint32_t unsettled; /* ssp: of its step, gradients that are not in the weights, and 1
 				     * for the barrier; who takes it to 0 ends the step */
-	_Atomic bool counted; /* a count moved, and was not written since */
+	/* How often a count moved, and which of those the trainer was told of. */
+	_Atomic uint64_t counted, told;
+	pthread_spinlock_t told_lock; /* who writes the counts */
 	bool rate_busy;       /* control: a set_rate is under way */
 	struct rate rate;
 

@@ -50,7 +50,8 @@ struct param {
 	uint32_t full;       /* actor; sync, whole: blocks that all members delivered */
 	bool measured;       /* actor; sync, global: of this step, before it is applied: */
 	bool nonfinite;      /* round reads */
-	double norm2;        /* round reads */
+	float clip;          /* clip_norm's */
+	double norm2;        /* after it; round reads */
 	struct item settle;  /* ITEM_MEASURE, ITEM_SETTLE: on its way at most once a phase */
 	_Atomic uint64_t settled; /* units settled, over all steps; actor writes */
 

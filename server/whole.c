@@ -10,8 +10,6 @@
  * blocks are missing by then (its trainer died) is left out. Those of a `global` parameter are
  * measured first, and applied once the round knows what all of them came to.
  */
-#include <math.h>
-
 #include "server/merge.h"
 #include "server/param.h"
 
@@ -37,10 +35,14 @@ static struct slot *whole_of(const struct param *p, uint32_t rank)
 	return first;
 }
 
+static bool is_nonfinite(const struct param *p, const struct slot *first)
+{
+	return kern_nonfinite(param_grad_type(p), first->data, p->cut.elems);
+}
+
 static bool is_bad(const struct param *p, const struct slot *first)
 {
-	return p->decl.nonfinite != WIRE_NONFINITE_APPLY &&
-	       kern_nonfinite(param_grad_type(p), first->data, p->cut.elems);
+	return p->decl.nonfinite != WIRE_NONFINITE_APPLY && is_nonfinite(p, first);
 }
 
 /* The gradients that count, in rank order. True: one made the policy skip the update. */
@@ -64,19 +66,26 @@ static bool gather(const struct param *p, struct merge *m)
 	return skip;
 }
 
-/* The gradients of one step, already merged in order, into all blocks. `clip` is the round's. */
-static void update(struct param *p, const struct kern_grads *all, float clip, uint64_t clock,
+/* What clip_norm multiplies the merged gradient by. */
+static float own_clip(const struct param *p, const struct kern_grads *all)
+{
+	double limit = (double)p->opt.common.clip_norm;
+
+	return limit > 0 ? apply_clip(limit, kern_norm2(all, p->cut.elems)) : 1;
+}
+
+/* The gradients of one step, already merged in order, into all blocks. True: they came to an
+ * infinity or a NaN somewhere. */
+static bool update(struct param *p, const struct kern_grads *all, float clip, uint64_t clock,
 		   const float *backup)
 {
 	struct block *b = param_block(p, 0);
 	struct kern_step step = apply_step(b, clock);
 	const void *data[SRV_MAX_TRAINERS];
 	struct kern_grads part = *all;
+	bool nonfinite = false;
 
 	step.clip = clip;
-	if (p->opt.common.clip_norm > 0)
-		step.clip *= apply_clip((double)p->opt.common.clip_norm,
-					kern_norm2(all, p->cut.elems) * (double)clip * (double)clip);
 	step.backup = backup;
 	if (kern_opt_prepares(&p->opt))
 		kern_prepare(&p->opt, &step, all, p->weights, p->state, p->cut.elems);
@@ -88,8 +97,9 @@ static void update(struct param *p, const struct kern_grads *all, float clip, ui
 		if (step.copy)
 			step.copy = block_published(b);
 		step.backup = backup ? backup + b->first : NULL;
-		apply_gradients(b, &step, &part);
+		nonfinite |= apply_gradients(b, &step, &part);
 	}
+	return nonfinite;
 }
 
 /* ---- sync ------------------------------------------------------------------------------------ */
@@ -107,6 +117,14 @@ static void finish(struct param *p)
 	param_unit_settled(p);
 }
 
+/* clip_global_norm is over what clip_norm left. */
+static void measure_norm(struct param *p, const struct kern_grads *all)
+{
+	p->clip = own_clip(p, all);
+	if (p->opt.common.clip_global_norm > 0)
+		p->norm2 = kern_norm2(all, p->cut.elems) * (double)p->clip * (double)p->clip;
+}
+
 void whole_measure(struct param *p)
 {
 	struct merge m;
@@ -115,13 +133,33 @@ void whole_measure(struct param *p)
 		return;
 	p->measured = true;
 	p->nonfinite = gather(p, &m);
-	p->norm2 = m.grads.n ? kern_norm2(&m.grads, p->cut.elems) : 0;
+	p->clip = 1;
+	p->norm2 = 0;
+	if (m.grads.n)
+		measure_norm(p, &m.grads);
+}
+
+/* The update held an infinity or a NaN: whose was it? Rare, so each is read again. */
+static void blame(const struct param *p)
+{
+	for (uint32_t r = 0; r < p->srv->opt.trainers; r++) {
+		struct slot *first = whole_of(p, r);
+
+		if (first && is_nonfinite(p, first))
+			param_blame(first);
+	}
+}
+
+static float sync_clip(const struct param *p, const struct kern_grads *all)
+{
+	if (!p->global)
+		return own_clip(p, all);
+	return p->opt.common.clip_global_norm > 0 ? p->clip * p->srv->round.global_clip : p->clip;
 }
 
 void whole_settle(struct param *p)
 {
 	struct round *round = &p->srv->round;
-	float clip = p->opt.common.clip_global_norm > 0 ? round->global_clip : 1;
 	bool skip = p->decl.nonfinite == WIRE_NONFINITE_SKIP && round->skip;
 	struct merge m;
 
@@ -129,8 +167,9 @@ void whole_settle(struct param *p)
 		return;
 	if (!skip) {
 		gather(p, &m);
-		if (m.grads.n)
-			update(p, &m.grads, clip, round_step(round) - 1, NULL);
+		if (m.grads.n && update(p, &m.grads, sync_clip(p, &m.grads),
+					round_step(round) - 1, NULL))
+			blame(p);
 	}
 	finish(p);
 }
@@ -162,7 +201,10 @@ static void apply_whole(struct param *p, struct slot *first)
 	merge_begin(&m, WIRE_SUM, param_grad_type(p));
 	merge_add(&m, first);
 	merge_end(&m);
-	update(p, &m.grads, 1, param_clock(p, param_block(p, 0)), param_backup(first));
+	if (update(p, &m.grads, own_clip(p, &m.grads), param_clock(p, param_block(p, 0)),
+		   param_backup(first)) &&
+	    is_nonfinite(p, first))
+		param_blame(first);
 }
 
 /* Until the last block of a push has come, the others wait without a reference to the session: who

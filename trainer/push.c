@@ -88,9 +88,10 @@ static bool wants_answer(const gs_param *p, enum imm_kind kind, uint32_t i)
 static int tell_head(struct chain *chain, gs_param *p, uint32_t slot)
 {
 	gs_trainer *t = p->t;
+	float scale = p->accumulate > 1 ? p->sum_scale : t->grad_scale;
 	struct layout_push_head head = {
 	    .weight = t->samples == 1 ? 0 : t->samples,
-	    .scale = t->grad_scale == 1 ? 0 : t->grad_scale,
+	    .scale = scale == 1 ? 0 : scale,
 	    .seen = trainer_is_sync(t) ? 0 : p->seen,
 	};
 	struct tp_op op = {
@@ -288,9 +289,9 @@ int push_flush(gs_param *p)
 	return rc;
 }
 
-static int push_accumulated(gs_trainer *t, gs_param *p, const void *grad)
+static int push_accumulated(gs_trainer *t, gs_param *p, const void *grad, float scale)
 {
-	sum_add(p, grad);
+	sum_add(p, grad, scale);
 	if (p->accumulated < p->accumulate)
 		return 0;
 	int rc = trainer_enter_working(t);
@@ -309,8 +310,10 @@ int gs_push(gs_trainer *t, gs_param *p, const void *grad)
 	if (rc < 0)
 		return rc;
 	if (p->accumulate > 1) {
+		float scale = t->grad_scale;
+
 		trainer_exit(t);
-		return push_accumulated(t, p, grad);
+		return push_accumulated(t, p, grad, scale);
 	}
 	uint64_t push = begin_push(t, p);
 	trainer_exit(t);

@@ -14,8 +14,8 @@ static int set_positive(gs_trainer *t, const char *what, double value, float *fi
 {
 	float f = (float)value;
 
-	if (!(f > 0) || !isfinite(f))
-		return err_set(EINVAL, "%s: %g; must be above 0, and finite in float", what, value);
+	if (!layout_factor_ok(f))
+		return err_set(EINVAL, "%s: %g; must be from 2^-60 to 2^60", what, value);
 	int rc = trainer_enter(t);
 	if (rc < 0)
 		return rc;

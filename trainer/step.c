@@ -58,6 +58,8 @@ static int post(gs_trainer *t)
 		    EALREADY,
 		    "the barrier of step %llu was posted already; call gs_step_wait first",
 		    (unsigned long long)t->step);
+	/* Now, since a flush lets go of the lock: another thread must find the step posted. */
+	t->posted = true;
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		int rc = push_flush(t->param[i]);
 
@@ -65,7 +67,6 @@ static int post(gs_trainer *t)
 			return rc;
 	}
 	*source = t->step;
-	t->posted = true;
 	return trainer_post(t, &op, 1);
 }
 

@@ -7,13 +7,16 @@
 
 #include "trainer/half.h"
 
-void sum_add(gs_param *p, const void *grad)
+void sum_add(gs_param *p, const void *grad, float scale)
 {
 	enum wire_dtype type = p->wire.grad_type;
 	const uint8_t *at = grad;
 
+	if (!p->accumulated)
+		p->sum_scale = scale;
+	float factor = p->sum_scale / scale;
 	for (uint64_t i = 0; i < p->elems; i++, at += p->grad_size) {
-		float g = half_widen(type, at);
+		float g = half_widen(type, at) * factor;
 
 		p->sum[i] = p->accumulated ? p->sum[i] + g : g;
 	}

@@ -69,6 +69,7 @@ struct gs_param {
 	uint32_t accumulate;
 	bool accumulate_sum;
 	uint32_t accumulated; /* pushes in it */
+	float sum_scale;      /* how many times too large it is */
 	float *sum;
 	void *addend;
 

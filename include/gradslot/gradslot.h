@@ -353,7 +353,8 @@ GS_API int gs_wait_applied(gs_trainer *t, gs_param *p);
 
 /* How many samples are behind this trainer's pushes from here on, and how many times too large they
  * are (loss scaling: the server divides by it). Both 1 at first. GS_WEIGHTED uses the first.
- * Errors: -EINVAL (not finite, or not above 0). */
+ * Where pushes are accumulated, the samples are those of the push that completes the gradient.
+ * Errors: -EINVAL (not from 2^-60 to 2^60). */
 GS_API int gs_set_samples(gs_trainer *t, double samples);
 GS_API int gs_set_grad_scale(gs_trainer *t, double scale);
 

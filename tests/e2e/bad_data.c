@@ -3,6 +3,8 @@
  * Data that breaks the protocol: its sender is told why and let go of, its rank and slots are free
  * again, and the other trainer goes on as if nothing had been.
  */
+#include <math.h>
+
 #include "cases.h"
 #include "raw.h"
 
@@ -228,6 +230,31 @@ START_TEST(is_told_and_let_go)
 }
 END_TEST
 
+/* What a head may not say about a push. Nothing of the push is applied. */
+START_TEST(a_head_that_lies)
+{
+	static const float bad[] = {NAN, -1, INFINITY, 0x1p61f, 0x1p-61f};
+	enum { BAD = sizeof(bad) / sizeof(bad[0]) };
+	enum srv_mode mode = _i < 2 * BAD ? SRV_SYNC : SRV_ASYNC;
+	struct layout_push_head head = {.scale = 1};
+	struct scene s;
+
+	if (left_out(_i, 3))
+		return;
+	if (_i % 2)
+		head.scale = bad[_i / 2 % BAD];
+	else
+		head.weight = bad[_i / 2 % BAD];
+	scene_open(&s, mode);
+	raw_head(&s.bad, 0, 1, &head);
+	/* Of the other slot: not meant. */
+	raw_gradient(&s.bad, 1, 0, 0, 0, false);
+	raw_gradient(&s.bad, 0, 0, 1, 7, false);
+	RAW_ENDS(&s.bad, WIRE_E_PROTOCOL, "block 0", "2^-60 to 2^60");
+	scene_close(&s, mode, 1);
+}
+END_TEST
+
 START_TEST(a_repeated_barrier_is_harmless)
 {
 	struct scene s;
@@ -307,6 +334,7 @@ TCase *bad_data_case(void)
 	TCase *t = e2e_case("bad_data");
 
 	tcase_add_loop_test(t, is_told_and_let_go, 0, 2 * ACTS);
+	tcase_add_loop_test(t, a_head_that_lies, 0, 20);
 	tcase_add_test(t, a_repeated_barrier_is_harmless);
 	tcase_add_test(t, data_too_early);
 	tcase_add_test(t, data_behind_a_bye);

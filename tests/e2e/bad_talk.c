@@ -276,6 +276,94 @@ START_TEST(declarations_that_differ)
 }
 END_TEST
 
+/* The same line, described in another way. */
+static void other_optimizer(struct gs_param_desc *d)
+{
+	d->optimizer = "adagrad";
+}
+
+static void other_setting(struct gs_param_desc *d)
+{
+	gs_setting(d, "clip_norm", 2);
+}
+
+static void other_schedule(struct gs_param_desc *d)
+{
+	d->schedule = "step:every=3";
+}
+
+static void other_gradients(struct gs_param_desc *d)
+{
+	d->grad_dtype = GS_BF16;
+}
+
+static void other_weights(struct gs_param_desc *d)
+{
+	d->weight_dtype = GS_F16;
+}
+
+static void other_reduction(struct gs_param_desc *d)
+{
+	d->reduce = GS_SUM;
+}
+
+static void other_policy(struct gs_param_desc *d)
+{
+	d->nonfinite = GS_NONFINITE_REJECT;
+}
+
+static void other_storage(struct gs_param_desc *d)
+{
+	d->kind = GS_TABLE;
+}
+
+/* Each is no violation, and the trainer is told both sides; accumulation is its own matter. */
+START_TEST(descriptions_that_differ)
+{
+	static const struct {
+		void (*change)(struct gs_param_desc *d);
+		const char *here, *there;
+	} all[] = {
+	    {other_optimizer, "adagrad(lr=1) here", "sgd(lr=1) at"},
+	    {other_setting, "sgd(lr=1, clip_norm=2) here", "sgd(lr=1) at"},
+	    {other_schedule, "schedule step:every=3 here", "constant at"},
+	    {other_gradients, "gradients bf16", "gradients f32"},
+	    {other_weights, "weights f16", "weights f32"},
+	    {other_reduction, ", sum,", ", mean,"},
+	    {other_policy, "rejected here", "applied at"},
+	    {other_storage, "storage table", "dense at"},
+	};
+	struct srv_options opt = bed_options(2, SRV_ASYNC);
+	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+	struct bed bed;
+
+	d.name = "w";
+	d.ndim = 2;
+	d.shape[0] = d.shape[1] = 5;
+	gs_setting(&d, "lr", 1);
+	bed_start(&bed, &opt);
+	for (unsigned i = 0; i <= sizeof(all) / sizeof(all[0]); i++) {
+		struct gs_param_desc theirs = d;
+		gs_trainer *t = connect_as(bed.uri, 1);
+		gs_param *p;
+
+		if (i > 0)
+			all[i - 1].change(&theirs);
+		else
+			theirs.accumulate = 3;
+		ok(gs_declare(t, &theirs, &p));
+		if (i > 0)
+			fails(gs_start(t), EINVAL, "\"w\"", all[i - 1].here, all[i - 1].there);
+		else
+			ok(gs_start(t));
+		gs_close(t);
+	}
+	bed_wait_connected(&bed, 0);
+	must(bed_stats(&bed).violations == 0, "a difference is no violation");
+	bed_stop(&bed);
+}
+END_TEST
+
 static void refused_start(struct bed *bed, const char *optimizer, const char *setting, double value,
 			  const char *word)
 {
@@ -345,6 +433,7 @@ TCase *bad_talk_case(void)
 	tcase_add_test(t, silence);
 	tcase_add_test(t, silence_behind_a_bye);
 	tcase_add_test(t, declarations_that_differ);
+	tcase_add_test(t, descriptions_that_differ);
 	tcase_add_test(t, optimizers_that_there_are_not);
 	tcase_add_test(t, more_memory_than_allowed);
 	return t;

@@ -16,6 +16,7 @@ bool e2e_small;
 
 static TCase *(*const cases[])(void) = {
     sync_case,     membership_case, async_case,       init_case,   buffers_case,    big_case,
+    optimizers_case, formats_case, reduce_case, accumulate_case, clip_case, nonfinite_case,
     bad_data_case, bad_talk_case,   bad_address_case, deaths_case, server_end_case,
 };
 

@@ -193,12 +193,18 @@ void raw_attach(struct raw *r, uint64_t said)
 
 void raw_join(struct raw *r, const char *uri, int32_t rank)
 {
+	raw_join_with(r, uri, rank, raw_lines, 2);
+}
+
+void raw_join_with(struct raw *r, const char *uri, int32_t rank, const struct wire_param *param,
+		   uint32_t n)
+{
 	struct wire_msg msg;
 
 	raw_connect(r, uri, 0);
 	raw_hello(r, rank);
 	raw_expect(r, WIRE_WELCOME);
-	raw_declare(r, raw_lines, 2);
+	raw_declare(r, param, n);
 	raw_take_grant(r);
 	raw_attach(r, 0);
 	msg = raw_expect(r, WIRE_READY);
@@ -215,11 +221,16 @@ void raw_wait_start(struct raw *r)
 
 bool raw_write(struct raw *r, uint64_t off, uint64_t len, uint32_t imm)
 {
+	return raw_write_from(r, 0, off, len, TP_F_IMM, imm);
+}
+
+bool raw_write_from(struct raw *r, uint64_t at, uint64_t off, uint64_t len, unsigned flags, uint32_t imm)
+{
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
-	    .flags = TP_F_IMM,
+	    .flags = flags,
 	    .imm = imm,
-	    .local = tp_arena_base(r->source),
+	    .local = (uint8_t *)tp_arena_base(r->source) + at,
 	    .region = r->source_region,
 	    .remote = r->slot_mem,
 	    .offset = off,
@@ -244,6 +255,14 @@ bool raw_gradient(struct raw *r, uint32_t p, uint32_t b, uint32_t slot, float va
 		source[i] = value;
 	return raw_write(r, place->slots_off + slot * place->slots_stride + 4 * first, 4 * n,
 			 imm_block(IMM_GRAD, place->first_block + b, slot, notify));
+}
+
+void raw_head(struct raw *r, uint32_t p, uint32_t slot, const struct layout_push_head *head)
+{
+	const uint64_t at = SOURCE_BYTES - sizeof(*head); /* behind what gradients leave from */
+
+	memcpy((uint8_t *)tp_arena_base(r->source) + at, head, sizeof(*head));
+	raw_write_from(r, at, r->place[p].heads_off + slot * sizeof(*head), sizeof(*head), 0, 0);
 }
 
 void raw_barrier(struct raw *r, uint64_t step)

@@ -66,11 +66,18 @@ void raw_attach(struct raw *r, uint64_t len);
  * when the others have come. */
 void raw_join(struct raw *r, const char *uri, int32_t rank);
 void raw_wait_start(struct raw *r);
+/* The same with other parameters. */
+void raw_join_with(struct raw *r, const char *uri, int32_t rank, const struct wire_param *param,
+		   uint32_t n);
 
 /* A WRITE of `len` bytes to the slots at `off` with immediate data. False: no room (deaf). */
 bool raw_write(struct raw *r, uint64_t off, uint64_t len, uint32_t imm);
+/* The same from `at` of the source, with or without immediate data. */
+bool raw_write_from(struct raw *r, uint64_t at, uint64_t off, uint64_t len, unsigned flags, uint32_t imm);
 /* The gradient of block b (numbered in its parameter) of parameter p into slot s, all `value`. */
 bool raw_gradient(struct raw *r, uint32_t p, uint32_t b, uint32_t slot, float value, bool notify);
+/* What is said about pushes of parameter p into slot s. */
+void raw_head(struct raw *r, uint32_t p, uint32_t slot, const struct layout_push_head *head);
 void raw_barrier(struct raw *r, uint64_t step);
 /* The last step that is released. */
 uint64_t raw_released(struct raw *r);

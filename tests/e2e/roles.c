@@ -124,6 +124,20 @@ static int giver(char **arg)
 	say_and_stay("asked");
 }
 
+/* URI RANK BLOCKS: delivers so many blocks of a gradient that is used whole, and stays. */
+static int halfway(char **arg)
+{
+	struct wire_param p = raw_lines[0];
+	struct raw r;
+
+	p.setting[p.n_settings++] = (struct wire_setting){"clip_norm", 1e9};
+	raw_join_with(&r, arg[0], atoi(arg[1]), &p, 1);
+	raw_wait_start(&r);
+	for (uint32_t b = 0; b < (uint32_t)atoi(arg[2]); b++)
+		raw_gradient(&r, 0, b, 0, 1000, false);
+	say_and_stay("halfway");
+}
+
 /* URI: writes to the weights that it may only look at. */
 static int scribble(char **arg)
 {
@@ -200,7 +214,7 @@ int role_main(const char *role, int argc, char **argv)
 	} roles[] = {
 	    {"trainer", trainer, 3}, {"pusher", pusher, 3}, {"deaf", deaf, 2},
 	    {"giver", giver, 3},     {"serve", serve, 3},   {"scribble", scribble, 1},
-	    {"forker", forker, 2},   {"misuser", misuser, 2},
+	    {"forker", forker, 2},   {"misuser", misuser, 2}, {"halfway", halfway, 3},
 	};
 
 	e2e_in_role = true;

@@ -269,6 +269,15 @@ START_TEST(differences_name_both_sides)
 	DIFFERS(decl[0].init = WIRE_INIT_NORMAL, 2, "normal(-1, 1, seed 42)", "uniform");
 	DIFFERS(decl[0].init = WIRE_INIT_TRAINER, 2, "data of the first trainer here", "uniform");
 	DIFFERS(decl[0].init_seed = 43, 2, "seed 43", "seed 42");
+	DIFFERS(decl[0].setting[decl[0].n_settings++] = ((struct wire_setting){"clip_norm", 2}), 2,
+		"clip_norm=2", "sgd(lr=0.1) at");
+	DIFFERS(strcpy(decl[0].schedule, "cosine:steps=10"), 2, "schedule cosine:steps=10 here",
+		"constant at");
+	DIFFERS(decl[0].grad_type = WIRE_F16, 2, "gradients f16", "gradients f32");
+	DIFFERS(decl[0].weight_type = WIRE_BF16, 2, "weights bf16", "weights f32");
+	DIFFERS(decl[0].reduce = WIRE_WEIGHTED, 2, "weighted mean", ", mean");
+	DIFFERS(decl[0].nonfinite = WIRE_NONFINITE_SKIP, 2, "ones skipped here", "ones applied at");
+	DIFFERS(decl[0].storage = WIRE_TABLE, 2, "storage table", "dense at");
 	DIFFERS((void)decl, 1, "1 parameters", "2 at the server");
 	DIFFERS((void)decl, 3, "3 parameters", "2 at the server");
 	table_destroy(t);
