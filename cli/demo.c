@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "demo/mlp.h"
+#include "demo/optimizer.h"
 #include "demo/pin.h"
 
 #include <errno.h>
@@ -72,9 +74,11 @@ static int show_progress(struct demo *demo, json_t *line)
 	demo->shown = now;
 	demo->line_open = demo->tty && !last;
 	fprintf(stderr,
-		"%sstep %d/%d  epoch %d/%" PRId64 "  loss %.4f  accuracy %.4f  %.0f steps/s%s",
-		demo->tty ? "\r\033[K" : "", step, demo->total, epoch, demo->run.epochs, loss,
-		accuracy, step / seconds, demo->line_open ? "" : "\n");
+		"%sstep %d/%d  epoch %d/%" PRId64
+		"  %s  loss %.4f  accuracy %.4f  %.0f steps/s%s",
+		demo->tty ? "\r\033[K" : "", step, demo->total, epoch, demo->run.epochs,
+		kern_opt_name(&demo->run.opt), loss, accuracy, step / seconds,
+		demo->line_open ? "" : "\n");
 	return 0;
 }
 
@@ -113,8 +117,13 @@ static int on_single_line(void *arg, unsigned number, char *text)
 
 static void add_run_args(struct child_args *args, const struct demo_run *run)
 {
+	char mode[MODE_TEXT], optimizer[OPTIMIZER_TEXT];
+
 	child_arg(args, "--trainers=%" PRId64, run->trainers);
-	child_arg(args, "--mode=%s", demo_modes[run->mode]);
+	child_arg(args, "--mode=%s", mode_text(&run->mode, mode));
+	child_arg(args, "--optimizer=%s", optimizer_text(&run->opt, optimizer));
+	child_arg(args, "--lr-schedule=%s", run->schedule.text);
+	child_arg(args, "--grad-dtype=%s", demo_dtypes[run->grad_dtype]);
 	child_arg(args, "--seed=%" PRId64, run->seed);
 	child_arg(args, "--epochs=%" PRId64, run->epochs);
 }
@@ -170,35 +179,58 @@ static int run(struct demo *demo, struct job **job)
 
 /* ---- the result ------------------------------------------------------------------------------ */
 
+/* Of the gradients that one trainer writes in a step. */
+static size_t wire_bytes(const struct demo_run *run)
+{
+	return MLP_WEIGHTS * kern_size((enum kern_dtype)run->grad_dtype);
+}
+
+static const char *schedule_name(const struct demo_run *run)
+{
+	return run->schedule.text[0] ? run->schedule.text : "constant";
+}
+
 static int print_json(const struct demo *demo, bool equal)
 {
 	const struct result *r = &demo->trained, *one = &demo->single;
+	const struct demo_run *run = &demo->run;
+	char mode[MODE_TEXT], optimizer[OPTIMIZER_TEXT];
 
 	return json_result(
-	    json_pack("{s:f, s:s, s:s, s:b, s:i, s:f, s:f, s:I, s:s, s:s, s:I, s:I, s:f, s:f}",
+	    json_pack("{s:f, s:s, s:s, s:b, s:i, s:f, s:f, s:I, s:s, s:s, s:I, s:I, s:f, s:f,"
+		      " s:s, s:s, s:s, s:I}",
 		      "test_accuracy", r->accuracy, "weights_checksum", r->checksum,
 		      "single_process_checksum", one->checksum, "checksums_equal", (int)equal,
 		      "steps", r->steps, "seconds", r->seconds, "steps_per_s",
-		      r->steps / r->seconds, "trainers", (json_int_t)demo->run.trainers, "mode",
-		      demo_modes[demo->run.mode], "transport", r->transport, "seed",
-		      (json_int_t)demo->run.seed, "epochs", (json_int_t)demo->run.epochs,
-		      "test_loss", r->loss, "single_process_accuracy", one->accuracy));
+		      r->steps / r->seconds, "trainers", (json_int_t)run->trainers, "mode",
+		      mode_text(&run->mode, mode), "transport", r->transport, "seed",
+		      (json_int_t)run->seed, "epochs", (json_int_t)run->epochs, "test_loss",
+		      r->loss, "single_process_accuracy", one->accuracy, "optimizer",
+		      optimizer_text(&run->opt, optimizer), "lr_schedule", schedule_name(run),
+		      "grad_dtype", demo_dtypes[run->grad_dtype], "wire_bytes_per_step",
+		      (json_int_t)wire_bytes(run)));
 }
 
 static int print_table(const struct demo *demo, bool equal)
 {
 	const struct result *r = &demo->trained, *one = &demo->single;
-	const char *verdict = equal            ? "the same"
-			      : demo->run.mode ? "differs, as is expected of async mode"
-					       : "DIFFERS";
+	const struct demo_run *run = &demo->run;
+	char mode[MODE_TEXT], optimizer[OPTIMIZER_TEXT];
+	const char *verdict = equal                       ? "the same"
+			      : mode_is_sync(&run->mode) ? "DIFFERS"
+							 : "differs, as is expected without sync";
 
 	printf("test accuracy     %.4f (%d of %d)\n", r->accuracy, r->hits, DIGITS_TEST);
 	printf("weights checksum  %s\n", r->checksum);
 	printf("in one process    %s  %s\n", one->checksum, verdict);
 	printf("steps             %d in %.2f s, %.0f steps/s\n", r->steps, r->seconds,
 	       r->steps / r->seconds);
-	printf("trainers          %" PRId64 ", %s, %s\n", demo->run.trainers,
-	       demo_modes[demo->run.mode], r->transport);
+	printf("trainers          %" PRId64 ", %s, %s\n", run->trainers,
+	       mode_text(&run->mode, mode), r->transport);
+	printf("optimizer         %s, schedule %s\n", optimizer_text(&run->opt, optimizer),
+	       schedule_name(run));
+	printf("gradients         %s, %zu bytes of each trainer a step\n",
+	       demo_dtypes[run->grad_dtype], wire_bytes(run));
 	return 0;
 }
 
@@ -211,7 +243,7 @@ static int finish(const struct demo *demo)
 		log_error("%s", err_text());
 		return EXIT_FAILED;
 	}
-	if (!equal && demo->run.mode == 0) {
+	if (!equal && mode_is_sync(&demo->run.mode)) {
 		log_error("the weights trained by %" PRId64
 			  " processes are not those of one process: "
 			  "synchronous training must give the same bits",
@@ -224,13 +256,14 @@ static int finish(const struct demo *demo)
 static int demo_main(struct demo *demo, const struct opt_command *cmd)
 {
 	struct digits_config config = demo_config(&demo->run);
+	char mode[MODE_TEXT];
 	struct job *job = NULL;
 
 	if (digits_check(&config) < 0)
 		return opt_usage(cmd, "--trainers %" PRId64 ": %s", demo->run.trainers, err_text());
 	demo->server.trainers = demo->run.trainers;
 	srvopt_settle(&demo->server.opt, demo->run.trainers);
-	demo->server.mode = demo_modes[demo->run.mode];
+	demo->server.mode = mode_text(&demo->run.mode, mode);
 	demo->total = (int)digits_steps(&config);
 	demo->tty = isatty(STDERR_FILENO);
 	if (demo_pin_children() < 0 || run(demo, &job) < 0) {

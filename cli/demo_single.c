@@ -32,6 +32,8 @@ int cmd_demo_single(int argc, char **argv)
 	rc = demo_check_pin();
 	if (rc == 0)
 		rc = single_train(&config, &result);
+	if (rc == 0)
+		rc = demo_check_loss(result.loss);
 	if (rc == 0) {
 		snprintf(checksum, sizeof(checksum), "%016" PRIx64, result.checksum);
 		rc = json_line(json_pack("{s:b, s:i, s:f, s:f, s:i, s:s}", "result", 1, "steps",

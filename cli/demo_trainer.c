@@ -24,15 +24,17 @@ enum { REPORT_MS = 100 };
 
 struct work {
 	struct digits_config config;
-	bool async;
+	struct demo_run run;
+	bool sync, steps_end; /* each step is one of all; it has a barrier */
 	unsigned rank, steps;
 	struct digits *digits;
 	struct digits_feed *feed;
 	struct mlp *mlp;
 	gs_trainer *trainer;
 	gs_param *params[MLP_PARAMS];
-	float *memory;              /* the weights, one parameter after the other */
+	float *memory;              /* the weights, one parameter after the other; gradients */
 	float *weights[MLP_PARAMS]; /* into memory */
+	float *grads[MLP_PARAMS];   /* likewise; used where gradients are rounded */
 	uint64_t began, reported;
 	double loss_sum; /* since the last report */
 	unsigned loss_n;
@@ -48,7 +50,7 @@ static int declare(struct work *w, unsigned p)
 {
 	struct gs_param_desc d = GS_PARAM_DESC_INIT;
 	struct mlp_init init = mlp_init_of(p, w->config.seed);
-	struct kern_opt opt = w->async ? digits_async_opt(&w->config) : w->config.opt;
+	struct kern_opt opt = w->sync ? w->config.opt : digits_async_opt(&w->config);
 	const char *setting;
 	double value;
 
@@ -59,6 +61,8 @@ static int declare(struct work *w, unsigned p)
 	d.optimizer = kern_opt_name(&opt);
 	for (unsigned i = 0; kern_opt_setting(&opt, i, &setting, &value); i++)
 		gs_setting(&d, setting, value);
+	d.schedule = w->run.schedule.text;
+	d.grad_dtype = (enum gs_dtype)w->config.grad_dtype; /* numbered alike */
 	d.init = init.kind == KERN_INIT_NORMAL ? GS_INIT_NORMAL : GS_INIT_CONSTANT;
 	d.init_seed = init.seed;
 	d.init_a = init.a;
@@ -95,11 +99,13 @@ static int prepare(struct work *w)
 	if (rc < 0)
 		return rc;
 	w->steps = digits_steps(&w->config);
-	w->memory = calloc(MLP_WEIGHTS, sizeof(float));
+	w->memory = calloc(2 * MLP_WEIGHTS, sizeof(float));
 	if (!w->memory)
 		return err_set(ENOMEM, "no memory for the weights");
-	for (unsigned p = 0; p < MLP_PARAMS; p++)
+	for (unsigned p = 0; p < MLP_PARAMS; p++) {
 		w->weights[p] = w->memory + mlp_params[p].offset;
+		w->grads[p] = w->weights[p] + MLP_WEIGHTS;
+	}
 	return 0;
 }
 
@@ -110,7 +116,7 @@ static int pull(struct work *w)
 	for (unsigned p = 0; p < MLP_PARAMS; p++)
 		dst[p] = w->weights[p];
 	return lib(gs_pull_many(w->trainer, w->params, dst, MLP_PARAMS,
-				w->async ? GS_CONSISTENT : GS_RELAXED));
+				w->sync ? GS_RELAXED : GS_CONSISTENT));
 }
 
 static int report(struct work *w, unsigned step)
@@ -126,6 +132,9 @@ static int report(struct work *w, unsigned step)
 	double loss = w->loss_sum / w->loss_n;
 	w->loss_sum = 0;
 	w->loss_n = 0;
+	int rc = demo_check_loss(loss);
+	if (rc < 0)
+		return rc;
 	return json_line(json_pack("{s:i, s:i, s:f, s:f, s:f}", "step", (int)step, "epoch",
 				   (int)((step - 1) / per_epoch + 1), "loss", loss, "accuracy",
 				   (double)hits / DIGITS_TEST, "seconds",
@@ -143,36 +152,46 @@ static int own_applied(struct work *w)
 	return rc;
 }
 
-static int train_step(struct work *w, unsigned step)
+/* Floats are computed straight into the buffers; others are rounded into them. */
+static int make_gradients(struct work *w, unsigned step, void *buffers[MLP_PARAMS])
 {
+	enum kern_dtype dtype = w->config.grad_dtype;
 	float *grads[MLP_PARAMS];
 	const uint8_t *y;
 	const float *x;
 	double loss;
-	int rc = 0;
 
-	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++) {
-		void *buf = NULL;
+	for (unsigned p = 0; p < MLP_PARAMS; p++) {
+		int rc = lib(gs_grad_buffer(w->trainer, w->params[p], &buffers[p]));
 
-		rc = lib(gs_grad_buffer(w->trainer, w->params[p], (void **)&buf));
-		grads[p] = buf;
+		if (rc < 0)
+			return rc;
+		grads[p] = dtype == KERN_F32 ? buffers[p] : w->grads[p];
 	}
-	if (rc < 0)
-		return rc;
 	digits_feed_step(w->feed, step, &x, &y);
 	mlp_gradient(w->mlp, (const float *const *)w->weights, x, y, digits_shard_rows(&w->config),
 		     grads, &loss, NULL);
+	for (unsigned p = 0; p < MLP_PARAMS && dtype != KERN_F32; p++)
+		kern_narrow(dtype, grads[p], buffers[p], mlp_params[p].len);
 	w->loss_sum += loss;
 	w->loss_n++;
+	return 0;
+}
+
+static int train_step(struct work *w, unsigned step)
+{
+	void *buffers[MLP_PARAMS];
+	int rc = make_gradients(w, step, buffers);
+
 	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
-		rc = lib(gs_push(w->trainer, w->params[p], grads[p]));
+		rc = lib(gs_push(w->trainer, w->params[p], buffers[p]));
 	if (rc == 0)
-		rc = w->async ? own_applied(w) : lib(gs_step_end(w->trainer));
+		rc = w->steps_end ? lib(gs_step_end(w->trainer)) : own_applied(w);
 	return rc < 0 ? rc : pull(w);
 }
 
-/* The weights are final when every gradient of every trainer is in them: in async mode nothing but
- * the versions tells. */
+/* The weights are final when every gradient of every trainer is in them: without sync mode's steps
+ * nothing but the versions tells. */
 static int wait_for_others(struct work *w)
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
@@ -201,6 +220,9 @@ static int result(struct work *w)
 
 	mlp_evaluate(w->mlp, (const float *const *)w->weights, w->digits->test_x[0],
 		     w->digits->test_y, DIGITS_TEST, &loss, &hits);
+	int rc = demo_check_loss(loss);
+	if (rc < 0)
+		return rc;
 	gs_get_info(w->trainer, &info);
 	snprintf(checksum, sizeof(checksum), "%016" PRIx64,
 		 mlp_checksum((const float *const *)w->weights));
@@ -220,7 +242,7 @@ static int train(struct work *w)
 		if (rc == 0)
 			rc = report(w, step);
 	}
-	if (rc == 0 && w->rank == 0 && w->async)
+	if (rc == 0 && w->rank == 0 && !w->sync)
 		rc = wait_for_others(w);
 	if (rc == 0 && w->rank == 0)
 		rc = result(w);
@@ -248,7 +270,9 @@ int cmd_demo_trainer(int argc, char **argv)
 	if (rc != OPT_RUN)
 		return rc;
 	work.config = demo_config(&run);
-	work.async = run.mode == 1;
+	work.run = run;
+	work.sync = mode_is_sync(&run.mode);
+	work.steps_end = run.mode.kind != SRV_ASYNC;
 	work.rank = (unsigned)rank;
 	rc = demo_check_pin();
 	if (rc == 0)

@@ -18,7 +18,7 @@ enum job_transport { JOB_SHM, JOB_RDMA };
 extern const char *const job_transports[]; /* names, for OPT_CHOICE */
 
 struct job_server {
-	const char *mode;    /* "sync" or "async" */
+	const char *mode;    /* as serve --mode takes it */
 	int transport;       /* enum job_transport */
 	const char *address; /* rdma: HOST[:PORT], or NULL for that of the first device */
 	int64_t trainers;

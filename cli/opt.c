@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
+
 enum { RANGE_TEXT_MAX = 256, HELP_COLUMN = 28 };
 
 const char *opt_size_text(int64_t bytes, char buf[32])
@@ -141,6 +143,13 @@ static int set_choice(const struct opt_command *cmd, const struct opt *o, const 
 	return bad_value(cmd, o, value);
 }
 
+static int set_parsed(const struct opt_command *cmd, const struct opt *o, const char *value)
+{
+	if (o->parse(value, o->to) < 0)
+		return opt_usage(cmd, "--%s can't be '%s': %s", o->name, value, err_text());
+	return OPT_RUN;
+}
+
 static int add_text(const struct opt_command *cmd, const struct opt *o, const char *value)
 {
 	struct opt_texts *list = o->to;
@@ -169,6 +178,8 @@ static int set_value(const struct opt_command *cmd, const struct opt *o, const c
 			return add_text(cmd, o, value);
 		*(const char **)o->to = value;
 		return OPT_RUN;
+	case OPT_PARSED:
+		return set_parsed(cmd, o, value);
 	case OPT_FLAG:
 		break;
 	}
@@ -199,6 +210,9 @@ static void print_default(const struct opt *o)
 	case OPT_TEXT:
 		if (*(const char **)o->to)
 			printf(" (default %s)", *(const char **)o->to);
+		break;
+	case OPT_PARSED:
+		printf(" (default %s)", o->shown);
 		break;
 	default:
 		break;

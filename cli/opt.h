@@ -19,6 +19,7 @@ enum opt_kind {
 	OPT_NUMBER, /* to: int64_t; min..max, or `word` */
 	OPT_SIZE, /* to: int64_t, bytes; 4096, 4K, 64M, 1G (powers of 1024); min..max, or `word` */
 	OPT_CHOICE, /* to: int, an index into `choices` */
+	OPT_PARSED, /* to: whatever `parse` fills */
 };
 
 enum { OPT_TEXTS_MAX = 8 };
@@ -39,6 +40,9 @@ struct opt {
 	const char *word;           /* a word that is allowed in place of a number… */
 	int64_t word_value;         /* … and what it stands for */
 	const char *const *choices; /* NULL-terminated */
+	/* OPT_PARSED: 0, or negative with "it may be ..." as err_text(), `to` untouched. */
+	int (*parse)(const char *value, void *to);
+	const char *shown; /* OPT_PARSED: the default, for --help */
 };
 
 struct opt_command {

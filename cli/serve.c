@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "cli/mode.h"
 #include "cli/srvopt.h"
 #include "kernels/kern.h"
 #include "server/server.h"
@@ -78,12 +79,12 @@ static int serve(const struct srv_options *opt)
 
 int cmd_serve(int argc, char **argv)
 {
-	static const char *const modes[] = {"sync", "async", NULL};
 	static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 	struct srvopt so = srvopt_default();
 	struct opt_texts listen = {.n = 0};
 	int64_t trainers = 1, slots = 2, block = 256 << 10, memory = 0;
-	int mode = 0, level = LOG_INFO;
+	struct mode mode = {.kind = SRV_SYNC};
+	int level = LOG_INFO;
 	bool exit_when_done = false;
 	const struct opt opts[] = {
 	    {"listen", OPT_TEXTS, &listen, "URI",
@@ -91,8 +92,7 @@ int cmd_serve(int argc, char **argv)
 	     .max = SRV_MAX_LISTENERS},
 	    {"trainers", OPT_NUMBER, &trainers, "N", "how many trainers take part", .min = 1,
 	     .max = SRV_MAX_TRAINERS},
-	    {"mode", OPT_CHOICE, &mode, "sync|async",
-	     "mean of all trainers each step, or each gradient at once", .choices = modes},
+	    MODE_LINE(mode),
 	    SRVOPT_LINES(so),
 	    {"block-size", OPT_SIZE, &block, "BYTES", "longest block", .min = 1 << 10,
 	     .max = 1 << 30, .multiple = 1 << 10},
@@ -123,7 +123,8 @@ int cmd_serve(int argc, char **argv)
 	o.listen[0] = "shm:gradslot";
 	memcpy(o.listen, listen.text, listen.n * sizeof(listen.text[0]));
 	o.trainers = (uint32_t)trainers;
-	o.mode = mode ? SRV_ASYNC : SRV_SYNC;
+	o.mode = mode.kind;
+	o.staleness = mode.staleness;
 	srvopt_settle(&so, 1); /* a trainer may be a neighbour */
 	o.pollers = (uint32_t)so.pollers;
 	o.workers = (uint32_t)so.workers;

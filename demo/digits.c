@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "demo/data.h"
+#include "demo/optimizer.h"
 #include "kernels/philox.h"
 
 enum {
@@ -38,11 +39,9 @@ struct digits_feed {
  * 0.979 on average and 0.967 at least. A batch of 48 can be shared by 1, 2, 3, 4, 6, 8, ... */
 struct digits_config digits_default(void)
 {
-	const struct kern_setting lr = {"lr", 0.5};
 	struct digits_config config = {.seed = 1, .trainers = 1, .batch = 48, .epochs = 22};
 
-	/* Of a rule that there is, in its limits. */
-	if (kern_opt_parse("sgd", &lr, 1, &config.opt))
+	if (optimizer_parse("sgd", &config.opt))
 		abort();
 	return config;
 }

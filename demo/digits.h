@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "kernels/kern.h"
+#include "kernels/schedule.h"
 
 enum {
 	DIGITS_FEATURES = 64,
@@ -30,6 +31,8 @@ struct digits_config {
 	unsigned batch;    /* rows of all trainers together, in one step */
 	unsigned epochs;
 	struct kern_opt opt;
+	struct schedule schedule;   /* of its learning rate; all zero: constant */
+	enum kern_dtype grad_dtype; /* what gradients are rounded to before they are merged */
 };
 
 /* Seed 1, one trainer, and settings that reach an accuracy of 0.965 or more. */

@@ -5,6 +5,7 @@
 #include "demo/single.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -15,11 +16,11 @@ struct run {
 	struct digits *digits;
 	struct digits_feed **feeds; /* by rank */
 	struct mlp *mlp;
-	float *memory; /* weights, state, each rank's gradients: MLP_WEIGHTS of each */
+	float *memory; /* weights, state, a gradient, each rank's: MLP_WEIGHTS floats of each */
 };
 
 /* Where parameter p is in the k-th of the arrays in `memory`. */
-enum { WEIGHTS, STATE, GRADS };
+enum { WEIGHTS, STATE, SCRATCH = STATE + KERN_STATE_MAX, GRADS };
 static float *at(const struct run *run, unsigned k, unsigned p)
 {
 	return run->memory + (size_t)k * MLP_WEIGHTS + mlp_params[p].offset;
@@ -63,39 +64,98 @@ static int run_start(struct run *run)
 	return rc;
 }
 
-/* Returns the batch's mean loss. */
-static double run_step(struct run *run, const float *const *weights, const float **shards,
-		       unsigned step)
+/* The gradients of one rank's shard, rounded as they would be on their way. Returns their loss. */
+static double make_gradients(struct run *run, const float *const *weights, unsigned rank,
+			     unsigned step)
 {
-	unsigned trainers = run->config.trainers;
+	enum kern_dtype dtype = run->config.grad_dtype;
 	float *grads[MLP_PARAMS];
 	const uint8_t *y;
 	const float *x;
-	double loss, sum = 0;
+	double loss;
 
-	for (unsigned r = 0; r < trainers; r++) {
-		for (unsigned p = 0; p < MLP_PARAMS; p++)
-			grads[p] = at(run, GRADS + r, p);
-		digits_feed_step(run->feeds[r], step, &x, &y);
-		mlp_gradient(run->mlp, weights, x, y, digits_shard_rows(&run->config), grads, &loss,
-			     NULL);
-		sum += loss;
-	}
-	for (unsigned p = 0; p < MLP_PARAMS; p++) {
-		float *state = at(run, STATE, p);
+	for (unsigned p = 0; p < MLP_PARAMS; p++)
+		grads[p] = at(run, dtype == KERN_F32 ? GRADS + rank : SCRATCH, p);
+	digits_feed_step(run->feeds[rank], step, &x, &y);
+	mlp_gradient(run->mlp, weights, x, y, digits_shard_rows(&run->config), grads, &loss, NULL);
+	for (unsigned p = 0; p < MLP_PARAMS && dtype != KERN_F32; p++)
+		kern_narrow(dtype, grads[p], at(run, GRADS + rank, p), mlp_params[p].len);
+	return loss;
+}
 
-		for (unsigned r = 0; r < trainers; r++)
-			shards[r] = at(run, GRADS + r, p);
-		kern_apply_mean(&run->config.opt, step, at(run, WEIGHTS, p), &state, shards,
-				trainers, mlp_params[p].len);
+/* What clipping a gradient to `limit` multiplies it by; 0 is no limit. */
+static float clip_factor(float limit, double norm2)
+{
+	double factor = (double)limit / (sqrt(norm2) + 1e-6);
+
+	return limit == 0 || factor >= 1 ? 1 : (float)factor;
+}
+
+/* The mean of all ranks' gradients of p. */
+static struct kern_grads merged(const struct run *run, const void **shards, unsigned p)
+{
+	for (unsigned r = 0; r < run->config.trainers; r++)
+		shards[r] = at(run, GRADS + r, p);
+	return (struct kern_grads){
+	    .data = shards,
+	    .scale = 1.0f / (float)run->config.trainers,
+	    .n = run->config.trainers,
+	    .dtype = run->config.grad_dtype,
+	};
+}
+
+static float global_clip(const struct run *run, const void **shards)
+{
+	float limit = run->config.opt.common.clip_global_norm;
+	double norm2 = 0;
+
+	for (unsigned p = 0; p < MLP_PARAMS && limit > 0; p++) {
+		struct kern_grads g = merged(run, shards, p);
+
+		norm2 += kern_norm2(&g, mlp_params[p].len);
 	}
+	return clip_factor(limit, norm2);
+}
+
+static void update(struct run *run, const void **shards, unsigned p, unsigned step, float clip)
+{
+	const struct kern_opt *opt = &run->config.opt;
+	float limit = opt->common.clip_norm, *state[KERN_STATE_MAX];
+	double lr = schedule_rate(&run->config.schedule, (double)kern_opt_lr(opt), step - 1);
+	struct kern_step next = {.t = step, .lr = (float)lr, .clip = clip, .ratio = 1};
+	struct kern_grads g = merged(run, shards, p);
+	size_t len = mlp_params[p].len;
+
+	for (unsigned i = 0; i < KERN_STATE_MAX; i++)
+		state[i] = at(run, STATE + i, p);
+	if (limit > 0)
+		next.clip *= clip_factor(limit, kern_norm2(&g, len) * (double)clip * (double)clip);
+	if (kern_opt_prepares(opt))
+		kern_prepare(opt, &next, &g, at(run, WEIGHTS, p), state, len);
+	kern_apply(opt, &next, &g, at(run, WEIGHTS, p), state, len);
+}
+
+/* Returns the batch's mean loss. */
+static double run_step(struct run *run, const float *const *weights, const void **shards,
+		       unsigned step)
+{
+	unsigned trainers = run->config.trainers;
+	double sum = 0;
+	float clip;
+
+	for (unsigned r = 0; r < trainers; r++)
+		sum += make_gradients(run, weights, r, step);
+	clip = global_clip(run, shards);
+	for (unsigned p = 0; p < MLP_PARAMS; p++)
+		update(run, shards, p, step, clip);
 	return sum / trainers;
 }
 
 int single_train(const struct digits_config *config, struct single_result *out)
 {
 	struct run run = {.config = *config};
-	const float *weights[MLP_PARAMS], **shards = NULL;
+	const float *weights[MLP_PARAMS];
+	const void **shards = NULL;
 	struct single_result result = {0};
 	unsigned in_epoch;
 	int rc = run_start(&run);

@@ -168,6 +168,14 @@ static void end_sessions(struct srv *srv)
 		log_warn("%u connections did not end in time", srv->n_sessions);
 }
 
+static void tell_ages(const struct srv *srv)
+{
+	struct srv_stats stats;
+
+	srv_get_stats(srv, &stats);
+	ages_log("all trainers", &(struct ages_look){stats.aged, stats.age_sum, stats.age_max});
+}
+
 int srv_run(struct srv *srv)
 {
 	while (!atomic_load(&srv->stop) && !done(srv)) {
@@ -183,5 +191,6 @@ int srv_run(struct srv *srv)
 	if (atomic_load(&srv->stop))
 		log_info("stopping");
 	end_sessions(srv);
+	tell_ages(srv);
 	return 0;
 }

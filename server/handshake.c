@@ -366,8 +366,8 @@ void handshake_rate_set(struct session *s)
 	struct wire_msg msg = {.kind = WIRE_RATE_SET, .rate_set = {.param = s->rate.param}};
 
 	s->rate_busy = false;
-	log_info("%s: sets the rate of \"%s\" to %g", s->who,
-		 srv_table(s->srv)->param[s->rate.param].decl.name, s->rate.lr);
+	log_debug("%s: sets the rate of \"%s\" to %g", s->who,
+		  srv_table(s->srv)->param[s->rate.param].decl.name, s->rate.lr);
 	if (session_state(s) == SESSION_ACTIVE && !atomic_load(&s->condemned))
 		send_msg(s, &msg);
 }
@@ -385,6 +385,14 @@ static void on_bye(struct session *s)
 		handshake_left(s);
 }
 
+static void tell_ages(const struct session *s)
+{
+	struct ages_look ages = {0};
+
+	ages_add(&s->ages, &ages);
+	ages_log(s->who, &ages);
+}
+
 static void give_rank_back(struct session *s)
 {
 	if (s->has_rank)
@@ -399,6 +407,7 @@ void handshake_left(struct session *s)
 	if (session_state(s) != SESSION_LEAVING)
 		return;
 	log_info("%s: left", s->who);
+	tell_ages(s);
 	/* Before the bye: with it, the rank may be asked for again. */
 	give_rank_back(s);
 	s->deadline = clock_ns() + control_talk_ns(s->srv); /* to hang up */
@@ -413,6 +422,8 @@ void handshake_closed(struct session *s)
 	if (was != SESSION_LEAVING && !atomic_load(&s->condemned))
 		log_warn("%s: lost while %s: %s", s->who, session_state_name(was),
 			 tp_conn_reason(s->conn));
+	if (was == SESSION_ACTIVE)
+		tell_ages(s);
 	session_set_state(s, SESSION_CLOSED);
 	s->deadline = 0;
 	give_rank_back(s);

@@ -70,24 +70,15 @@ void param_blame(struct slot *slot)
 
 /* ---- how old gradients are ------------------------------------------------------------------- */
 
-static void count_up(_Atomic uint64_t *word, uint64_t by)
-{
-	atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + by,
-			      memory_order_relaxed);
-}
-
 void param_note_age(struct param *p, const struct slot *slot)
 {
 	uint64_t updates = block_updates(slot_block(slot));
-	uint64_t seen = slot->seen ? slot->seen : slot->session->pull[slot->block].seen, age;
+	uint64_t seen = slot->seen ? slot->seen : slot->session->pull[slot->block].seen;
 
 	if (!seen || seen - 1 > updates)
 		return;
-	age = updates - (seen - 1);
-	count_up(&p->ages.pushes, 1);
-	count_up(&p->ages.sum, age);
-	if (age > atomic_load_explicit(&p->ages.max, memory_order_relaxed))
-		atomic_store_explicit(&p->ages.max, age, memory_order_relaxed);
+	ages_count(&p->ages, updates - (seen - 1));
+	ages_count(&slot->session->ages, updates - (seen - 1));
 }
 
 const float *param_backup(const struct slot *slot)

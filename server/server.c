@@ -195,14 +195,13 @@ void srv_get_stats(const struct srv *srv, struct srv_stats *out)
 	for (uint32_t i = 0; i < srv->opt.pollers; i++)
 		out->gradients += atomic_load(&srv->poller[i].gradients);
 	if (t) {
-		for (uint32_t i = 0; i < t->params; i++) {
-			const struct param_ages *a = &t->param[i].ages;
-			uint64_t max = atomic_load(&a->max);
+		struct ages_look ages = {0};
 
-			out->aged += atomic_load(&a->pushes);
-			out->age_sum += atomic_load(&a->sum);
-			out->age_max = max > out->age_max ? max : out->age_max;
-		}
+		for (uint32_t i = 0; i < t->params; i++)
+			ages_add(&t->param[i].ages, &ages);
+		out->aged = ages.pushes;
+		out->age_sum = ages.sum;
+		out->age_max = ages.max;
 		out->memory += t->plan.weights + t->plan.state;
 		for (uint32_t i = 0; i < t->blocks; i++)
 			out->updates += atomic_load(t->block[i].version) / 2;

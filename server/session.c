@@ -129,6 +129,8 @@ static int make_lanes(struct session *s, const struct table *t)
 	if (!s->slot || !s->pull || !s->credit || !s->pushes || (t->backups_len && !s->backup))
 		return err_set(ENOMEM, "no memory to keep %u slots of %u blocks", t->slots,
 			       t->blocks);
+	if (s->backup)
+		memset(s->backup, 0, t->backups_len); /* whoever never pulls learns nothing */
 	for (uint32_t b = 0; b < t->blocks; b++) {
 		const struct block *block = &t->block[b];
 		const struct wire_place *place = &block->param->place;

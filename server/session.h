@@ -153,6 +153,7 @@ struct session {
 
 	_Atomic uint32_t unsettled; /* ssp: of its step, gradients that are not in the weights, and 1
 				     * for the barrier; who takes it to 0 ends the step */
+	struct ages ages; /* of its gradients */
 	/* How often a count moved, and which of those the trainer was told of. */
 	_Atomic uint64_t counted, told;
 	pthread_spinlock_t told_lock; /* who writes the counts */

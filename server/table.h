@@ -16,17 +16,13 @@
 #include "kernels/schedule.h"
 #include "proto/wire.h"
 #include "server/actor.h"
+#include "server/ages.h"
 #include "server/geometry.h"
 #include "server/memory.h"
 
 struct srv;
 struct slot;
 struct tp_arena;
-
-/* How old gradients were: updates that their weights had not seen. Actor writes. */
-struct param_ages {
-	_Atomic uint64_t pushes, sum, max;
-};
 
 struct param {
 	struct actor actor; /* first: an actor is its parameter */
@@ -55,7 +51,7 @@ struct param {
 	struct item settle;  /* ITEM_MEASURE, ITEM_SETTLE: on its way at most once a phase */
 	_Atomic uint64_t settled; /* units settled, over all steps; actor writes */
 
-	struct param_ages ages;
+	struct ages ages;
 };
 
 struct block {

@@ -26,6 +26,7 @@
 #define GS_TRAINER_TRAINER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -75,7 +76,9 @@ struct gs_param {
 
 	uint64_t pushes;    /* begun, initial weights included */
 	uint64_t push_step; /* sync: the step of the last one; 0: none */
-	uint64_t seen;      /* 1 + the updates in what was pulled last; 0: not known */
+	/* 1 + the updates in what was pulled last; 0: not known. Pulls of mapped weights, which take no
+	 * lock, set it while another thread may push. */
+	_Atomic uint64_t seen;
 
 	/* A pull that uses the landing area or the scratch words: one at a time. */
 	bool pulling;

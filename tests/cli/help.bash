@@ -46,7 +46,12 @@ bad() {
 bad serve --trainers 0
 bad serve --trainers 2x
 bad serve --trainers -1
-bad serve --mode fast
+for command in serve demo; do
+    for mode in fast ssp ssp: ssp:-1 ssp:x ssp:1048577; do
+        bad "$command" --mode "$mode"
+        said "$err" '0 to 1048576'
+    done
+done
 bad serve --pollers 0
 bad serve --workers 100000
 bad serve --spin long
@@ -59,12 +64,27 @@ bad demo --transport tcp
 bad demo --epochs 0
 bad demo --seed x
 bad demo --trainers 97
+bad demo --grad-dtype f64
 bad 'bench step' --size 1K
 bad 'bench step' --size 2G
 bad 'bench step' --size 4097
 bad 'bench step' --optimizer adam
 bad 'bench step' --warmup 0
 bad 'bench step' --iters 0
+
+# Texts of their own: what is wrong with them, and what there is.
+expect 2 demo --optimizer sgdd
+said "$err" "--optimizer can't be 'sgdd'"
+said "$err" adamw
+expect 2 demo --optimizer adam:beta=0.9
+said "$err" beta1
+expect 2 demo --optimizer adam:beta1=2
+said "$err" 'beta1 is 2'
+expect 2 demo --lr-schedule cosin:steps=3
+said "$err" "--lr-schedule can't be 'cosin:steps=3'"
+said "$err" cosine
+expect 2 demo --lr-schedule step:every=0
+said "$err" 'every is 0'
 
 # Options that do not go together.
 expect 2 demo --address 10.0.0.1

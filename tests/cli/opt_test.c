@@ -3,6 +3,7 @@
  * The option parser: values, limits, and what its messages must name.
  */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "cli/opt.h"
 #include "run.h"
 
@@ -19,7 +21,18 @@ static struct {
 	struct opt_texts texts;
 	int64_t number, size;
 	int choice;
+	int even;
 } got;
+
+static int parse_even(const char *text, void *to)
+{
+	int value = atoi(text);
+
+	if (value % 2)
+		return err_set(EINVAL, "it may be even, as %d", value + 1);
+	*(int *)to = value;
+	return 0;
+}
 
 static const char *const colours[] = {"red", "green", "blue", NULL};
 
@@ -31,6 +44,7 @@ static const struct opt table[] = {
      .word_value = -1},
     {"size", OPT_SIZE, &got.size, "BYTES", "a size", .min = 4096, .max = 1 << 30, .multiple = 4},
     {"choice", OPT_CHOICE, &got.choice, "COLOUR", "a colour", .choices = colours},
+    {"even", OPT_PARSED, &got.even, "EVEN", "an even number", .parse = parse_even, .shown = "two"},
     {NULL},
 };
 
@@ -139,6 +153,10 @@ START_TEST(messages_name_option_value_and_limits)
 	must_say("--number needs a value: a number from 0 to 64");
 	ck_assert_int_eq(parse("--flag=yes", NULL), EXIT_USAGE);
 	must_say("--flag takes no value, but got 'yes'");
+	ck_assert_int_eq(parse("--even", "7", NULL), EXIT_USAGE);
+	must_say("--even can't be '7': it may be even, as 8");
+	ck_assert_int_eq(parse("--even", "8", NULL), OPT_RUN);
+	ck_assert_int_eq(got.even, 8);
 }
 END_TEST
 
@@ -173,6 +191,7 @@ START_TEST(help)
 	must_say("Usage: prog try");
 	for (const struct opt *o = table; o->name; o++)
 		must_say(o->name);
+	must_say("an even number (default two)");
 	must_say("More.");
 }
 END_TEST

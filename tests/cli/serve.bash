@@ -43,6 +43,17 @@ start --listen "shm:$name-a" --listen "shm:$name-b" --trainers 3 --mode async --
 [[ $(cat "$out") == "READY shm:$name-a shm:$name-b" ]] || fail "not the READY line"
 stop TERM
 
+# Bounded staleness. When trainers leave it says how old their gradients were.
+start --listen "shm:$name" --mode ssp:3 --exit-when-done
+OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=1 "$gradslot" demo-trainer --uri "shm:$name" \
+    --trainers 1 --mode ssp:3 --epochs 1 >"$scratch/trainer" 2>&1 ||
+    fail "the trainer: $(cat "$scratch/trainer")"
+within 5 gone "$server"
+wait "$server" || fail "ssp: status $?"
+said "$err" "trainer 0"
+grep -q "demo trainer 0.*: gradients' age: mean 0.0, at most 0 updates" "$err" || fail "no age"
+said "$err" "all trainers: gradients' age: mean 0.0, at most 0 updates"
+
 # A name that is taken is refused, and named; the first server goes on. Afterwards it is free.
 start --listen "shm:$name"
 first=$server

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "demo/mlp.h"
+#include "demo/optimizer.h"
 #include "demo/single.h"
 
 enum { SEEDS = 5, TRAINERS_MAX = 4, STALE_MAX = 2 * TRAINERS_MAX };
@@ -46,15 +47,16 @@ END_TEST
 /* Again, with another instruction set each time. */
 START_TEST(same_bits)
 {
-	static const char *const rules[] = {"sgd", "momentum", "nesterov"};
-	const struct kern_setting lr = {"lr", 0.05};
+	static const char *const rules[] = {"sgd", "momentum", "nesterov", "adam:clip_norm=1",
+					    "lamb:clip_global_norm=1"};
 
-	for (unsigned rule = 0; rule < 3; rule++) {
+	for (unsigned rule = 0; rule < 5; rule++) {
 		struct digits_config c = config(7, counts[_i]);
 		struct single_result first, again;
 
 		c.epochs = 3;
-		ck_assert_int_eq(kern_opt_parse(rules[rule], &lr, 1, &c.opt), 0);
+		c.grad_dtype = (enum kern_dtype)(rule % 3);
+		ck_assert_int_eq(optimizer_parse(rules[rule], &c.opt), 0);
 		ck_assert_int_eq(single_train(&c, &first), 0);
 		for (unsigned i = 0; kern_isa_at(i); i++) {
 			if (kern_isa_use(kern_isa_at(i)))
@@ -122,7 +124,24 @@ static void run_gradient(struct run *run, unsigned rank, unsigned step, float *i
 	mlp_gradient(run->mlp, run->w, x, y, digits_shard_rows(&run->config), grads, NULL, NULL);
 }
 
-/* The steps by hand, in plain C: shards' gradients added in rank order, the mean, and w -= lr g. */
+/* The compiler's own conversions; to the nearest, ties to even. */
+static void round_to(enum kern_dtype dtype, float *grads)
+{
+	for (size_t i = 0; i < MLP_WEIGHTS; i++) {
+		uint32_t bits;
+
+		if (dtype == KERN_F16)
+			grads[i] = (float)(_Float16)grads[i];
+		if (dtype != KERN_BF16)
+			continue;
+		memcpy(&bits, &grads[i], sizeof(bits));
+		bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+		memcpy(&grads[i], &bits, sizeof(bits));
+	}
+}
+
+/* The steps by hand, in plain C: shards' gradients added in rank order, the mean, and w -= lr g; of
+ * rounded gradients with a schedule as well. */
 START_TEST(does_what_it_says)
 {
 	struct digits_config c = config(3, 3);
@@ -131,14 +150,22 @@ START_TEST(does_what_it_says)
 	uint64_t sum;
 
 	c.epochs = 1;
+	c.grad_dtype = (enum kern_dtype)_i;
+	ck_assert_int_eq(schedule_parse(_i ? "step:every=7,gamma=0.5" : "", &c.schedule), 0);
 	ck_assert_int_eq(single_train(&c, &r), 0);
 	for (unsigned step = 1; step <= digits_steps(&c); step++) {
-		for (unsigned rank = 0; rank < 3; rank++)
+		float lr = kern_opt_lr(&c.opt);
+
+		for (unsigned halved = 0; _i && halved < (step - 1) / 7; halved++)
+			lr /= 2;
+		for (unsigned rank = 0; rank < 3; rank++) {
 			run_gradient(run, rank, step, run->grads[rank]);
+			round_to(c.grad_dtype, run->grads[rank]);
+		}
 		for (size_t i = 0; i < MLP_WEIGHTS; i++) {
 			float g = (run->grads[0][i] + run->grads[1][i]) + run->grads[2][i];
 
-			run->weights[i] -= kern_opt_lr(&c.opt) * (g * (1.0f / 3));
+			run->weights[i] -= lr * (g * (1.0f / 3));
 		}
 	}
 	sum = mlp_checksum(run->w);
@@ -208,7 +235,7 @@ Suite *single_suite(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, learns, 0, 3);
 	tcase_add_loop_test(tc, same_bits, 0, 3);
-	tcase_add_test(tc, does_what_it_says);
+	tcase_add_loop_test(tc, does_what_it_says, 0, 3);
 	tcase_add_loop_test(tc, learns_from_stale_gradients, 1, SEEDS + 1);
 	tcase_add_test(tc, refuses);
 	suite_add_tcase(suite, tc);

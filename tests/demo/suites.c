@@ -25,6 +25,7 @@ int main(int argc, char **argv)
 
 	srunner_add_suite(runner, mlp_suite());
 	srunner_add_suite(runner, single_suite());
+	srunner_add_suite(runner, optimizer_suite());
 	srunner_add_suite(runner, pin_suite());
 	return run_all(runner);
 }

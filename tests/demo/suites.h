@@ -14,5 +14,6 @@ Suite *digits_suite(void);
 Suite *mlp_suite(void);
 Suite *single_suite(void);
 Suite *pin_suite(void);
+Suite *optimizer_suite(void);
 
 #endif

@@ -10,6 +10,9 @@
 TCase *sync_case(void);
 TCase *membership_case(void);
 TCase *async_case(void);
+TCase *ssp_case(void);
+TCase *rates_case(void);
+TCase *stale_case(void);
 TCase *init_case(void);
 TCase *buffers_case(void);
 TCase *big_case(void);

@@ -15,8 +15,9 @@ const char *e2e_uri;
 bool e2e_small;
 
 static TCase *(*const cases[])(void) = {
-    sync_case,     membership_case, async_case,       init_case,   buffers_case,    big_case,
-    optimizers_case, formats_case, reduce_case, accumulate_case, clip_case, nonfinite_case,
+    sync_case,      membership_case, async_case,       ssp_case,    rates_case,
+    stale_case,     init_case,       buffers_case,     big_case,    optimizers_case,
+    formats_case,   reduce_case,     accumulate_case,  clip_case,   nonfinite_case,
     bad_data_case, bad_talk_case,   bad_address_case, deaths_case, server_end_case,
 };
 

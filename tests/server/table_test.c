@@ -92,6 +92,34 @@ START_TEST(refuses_bad_declarations)
 }
 END_TEST
 
+/* ---- delay compensation ------------------------------------------------------------------------ */
+
+/* Each trainer's copies of the weights of those that ask for it, in the plan and its text. */
+START_TEST(backups_are_planned)
+{
+	struct wire_param decl[] = {sgd("a", 1000, 0), sgd("b", 300, 0), sgd("c", 5, 0)};
+	char text[256];
+	struct table *t;
+
+	srv->opt.mode = SRV_ASYNC;
+	ck_assert_int_eq(table_create(srv, decl, 3, &t), 0);
+	ck_assert_uint_eq(t->plan.backups, 0);
+	table_destroy(t);
+	for (int i = 0; i < 3; i += 2)
+		decl[i].setting[decl[i].n_settings++] = (struct wire_setting){"dc_lambda", 0.1};
+	ck_assert_int_eq(table_create(srv, decl, 3, &t), 0);
+	ck_assert_uint_eq(t->plan.backups, layout_align(4000, 64) + 64);
+	ck_assert_uint_eq(t->backups_len, t->plan.backups);
+	ck_assert_uint_eq(t->param[2].backup_off, layout_align(4000, 64));
+	memory_describe(&t->plan, text, sizeof(text));
+	ck_assert_ptr_nonnull(strstr(text, "backups 4.0 KiB"));
+	table_destroy(t);
+	/* Nothing is delayed in sync mode. */
+	srv->opt.mode = SRV_SYNC;
+	refused(decl, 3, "dc_lambda is 0.1", "\"a\"");
+}
+END_TEST
+
 /* ---- placing -----------------------------------------------------------------------------------
  */
 
@@ -291,6 +319,7 @@ int main(void)
 	tcase_set_timeout(t, 30);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, refuses_bad_declarations);
+	tcase_add_test(t, backups_are_planned);
 	tcase_add_loop_test(t, places_are_aligned_and_apart, 1, 9);
 	tcase_add_test(t, blocks_cover_their_parameter);
 	tcase_add_test(t, initial_values_do_not_depend_on_the_cut);
