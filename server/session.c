@@ -325,9 +325,7 @@ static _Atomic uint64_t *word(struct session *s, uint64_t off)
 
 void session_count(struct session *s, enum session_count which)
 {
-	uint64_t off = offsetof(struct layout_mailbox_head, nonfinite) + which * sizeof(uint64_t);
-
-	atomic_fetch_add_explicit(word(s, off), 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->count[which], 1, memory_order_relaxed);
 	atomic_fetch_add(&s->counted, 1);
 }
 
@@ -345,6 +343,8 @@ static bool write_counts(struct session *s)
 			.len = sizeof(uint64_t),
 		};
 
+		atomic_store_explicit(word(s, off), atomic_load(&s->count[i]),
+				      memory_order_relaxed);
 		if (tp_post(s->conn, &op, 1) == -EAGAIN)
 			return false;
 	}

@@ -154,8 +154,9 @@ struct session {
 	_Atomic uint32_t unsettled; /* ssp: of its step, gradients that are not in the weights, and 1
 				     * for the barrier; who takes it to 0 ends the step */
 	struct ages ages; /* of its gradients */
-	/* How often a count moved, and which of those the trainer was told of. */
-	_Atomic uint64_t counted, told;
+	/* What the trainer is to be told of, how often any of it moved, and which of those moves it
+	 * was told of. */
+	_Atomic uint64_t count[SESSION_COUNTS], counted, told;
 	pthread_spinlock_t told_lock; /* who writes the counts */
 	bool rate_busy;       /* control: a set_rate is under way */
 	struct rate rate;

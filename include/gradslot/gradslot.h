@@ -361,7 +361,7 @@ GS_API int gs_set_grad_scale(gs_trainer *t, double scale);
 /* Sets the learning rate of `p`, for all trainers; its schedule goes on from it. Blocks until it
  * holds: what this trainer pushes afterwards is applied at the new rate. In sync mode call it
  * between a release and this trainer's pushes: then it holds for the whole step.
- * Errors: -EINVAL (not finite, or negative), -EOPNOTSUPP (the optimizer has no rate). */
+ * Errors: -EINVAL (not finite, or negative). */
 GS_API int gs_set_lr(gs_trainer *t, gs_param *p, double lr);
 
 struct gs_counts {

@@ -239,7 +239,7 @@ START_TEST(a_head_that_lies)
 	struct layout_push_head head = {.scale = 1};
 	struct scene s;
 
-	if (left_out(_i, 3))
+	if (left_out(_i, 9))
 		return;
 	if (_i % 2)
 		head.scale = bad[_i / 2 % BAD];

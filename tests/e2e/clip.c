@@ -189,6 +189,8 @@ START_TEST(what_they_come_to)
 		   {"l1", 0.25}};
 	static struct sums s;
 
+	if (left_out(_i, 3))
+		return;
 	s.setting = strcmp(all[_i].name, "l1") == 0 ? "l1\0\0\0\0" : all[_i].name;
 	s.limit = all[_i].value;
 	make_step(&s);

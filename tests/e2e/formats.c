@@ -40,7 +40,8 @@ static void add_pairs(struct play *play, float *const *data)
 			d->weight_dtype = (enum gs_dtype)w;
 			d->init = GS_INIT_DATA;
 			d->init_data = data[g];
-			d = play_add(play, more[g][w], w == 1 ? "lamb" : "adam", w == 2 ? 1 : 5, 1);
+			d = play_add(play, more[g][w], w == 1 ? "lamb" : "adam", w == 2 ? 1 : 1031,
+				     1);
 			d->grad_dtype = (enum gs_dtype)g;
 			d->weight_dtype = (enum gs_dtype)w;
 			if (w == 0)
@@ -159,6 +160,34 @@ START_TEST(who_gives_halves_dies)
 }
 END_TEST
 
+/* Upper halves alone are no weights. */
+START_TEST(half_is_not_done)
+{
+	struct wire_msg done = {.kind = WIRE_INIT_DONE};
+	struct srv_options opt = bed_options(1, SRV_ASYNC);
+	struct wire_param p = raw_lines[1];
+	struct bed bed;
+	struct raw r;
+
+	p.init = WIRE_INIT_TRAINER;
+	p.grad_type = WIRE_BF16;
+	bed_start(&bed, &opt);
+	raw_connect(&r, bed.uri, 0);
+	raw_hello(&r, 0);
+	raw_expect(&r, WIRE_WELCOME);
+	raw_declare(&r, &p, 1);
+	raw_take_grant(&r);
+	raw_attach(&r, 0);
+	must(raw_expect(&r, WIRE_READY).ready.init, "not asked");
+	raw_write(&r, r.place[0].slots_off, 2 * RAW_B_ELEMS, imm_block(IMM_INIT, 0, 0, false));
+	raw_wait_credit(&r, 0, 1);
+	raw_send(&r, &done);
+	RAW_ENDS(&r, WIRE_E_PROTOCOL, "init_done", "1 block");
+	bed_wait_connected(&bed, 0);
+	bed_stop(&bed);
+}
+END_TEST
+
 TCase *formats_case(void)
 {
 	TCase *t = e2e_case("formats");
@@ -166,5 +195,6 @@ TCase *formats_case(void)
 	tcase_add_loop_test(t, every_pair, 0, 6);
 	tcase_add_loop_test(t, half_the_bytes, 0, 2);
 	tcase_add_loop_test(t, who_gives_halves_dies, 0, 4);
+	tcase_add_test(t, half_is_not_done);
 	return t;
 }

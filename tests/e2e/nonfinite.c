@@ -114,6 +114,8 @@ START_TEST(without_steps)
 	gs_trainer *t;
 	gs_param *p;
 
+	if (left_out(_i, 2))
+		return;
 	opt.block_kib = 1;
 	opt.workers = (uint32_t)_i % 2;
 	bed_start(&bed, &opt);
@@ -171,12 +173,9 @@ static gs_trainer *declare_skipping(const char *uri, int rank, gs_param **p)
 static void *come(void *arg)
 {
 	struct newcomer *n = arg;
-	struct gs_counts c = {.size = sizeof(c)};
 
 	n->t = declare_skipping(n->uri, 1, &n->p);
 	ok(gs_start(n->t));
-	ok(gs_get_counts(n->t, &c));
-	must(c.skipped == 0, "a step that it was not in is counted");
 	return NULL;
 }
 
@@ -211,6 +210,12 @@ START_TEST(who_waits_has_skipped_nothing)
 	ok(gs_get_counts(t, &c));
 	must(c.skipped == 1 && c.nonfinite == 1, "skipped");
 	pthread_join(n.thread, NULL);
+	/* A release brings the counts. */
+	ok(gs_step_post(t));
+	ok(gs_step_end(n.t));
+	ok(gs_step_wait(t));
+	ok(gs_get_counts(n.t, &c));
+	must(c.skipped == 0, "a step that it was not in is counted");
 	leave(n.t);
 	leave(t);
 	bed_stop(&bed);
@@ -352,6 +357,8 @@ START_TEST(killed_in_a_push)
 	struct bed bed;
 	struct raw r, other;
 
+	if (left_out(_i, 5))
+		return;
 	opt.block_kib = 1;
 	opt.workers = (uint32_t)_i % 3;
 	bed_start(&bed, &opt);
