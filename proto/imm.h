@@ -25,12 +25,16 @@ enum imm_kind {
 	IMM_GRAD = 4,    /* slot `slot` of `block` holds a gradient; notify: answer with APPLIED */
 	IMM_INIT = 5,    /* slot `slot` of `block` holds its initial weights */
 	IMM_BARRIER = 6, /* all of `step` was sent */
-	IMM_PULL = 7,    /* write `block`'s weights into my landing area once you get to it */
+	IMM_PULL = 7,    /* write `block`'s weights into my landing area once you get to it; of a table
+			  * (its first block): the rows that the request names */
 	/* server to trainer */
 	IMM_APPLIED = 4, /* the credit of `block` moved (notify) */
 	IMM_RELEASE = 6, /* `step` is over: all of it is in the weights */
-	IMM_PULLED = 7,  /* `block` has landed */
+	IMM_PULLED = 7,  /* `block` has landed; of a table, with IMM_REFUSED as slot: a key found no
+			  * room, and it is what has landed */
 };
+
+enum { IMM_REFUSED = 1 };
 
 struct imm {
 	uint32_t kind, slot, block, step;

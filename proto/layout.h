@@ -10,12 +10,15 @@
  *      struct layout_slots_head, then per parameter
  *      at heads_off:   struct layout_push_head of each slot: what is to be known about a push
  *      at slots_off:   slots, slots_stride apart. Of a dense parameter: the tensor, in its gradient's
- *                      type. Of a table: `rows` ids (i64), then as many rows of values
- *      at request_off: (tables) pull_rows ids, the rows that a pull asks for
+ *                      type. Of a table: `rows` ids (i64), then as many rows of values; of no rows:
+ *                      8 bytes of anything
+ *      at request_off: (tables) struct layout_request_head, then up to pull_rows ids, the rows that a
+ *                      pull asks for
  *  mailbox  (trainer's memory; the server writes)
  *      struct layout_mailbox_head, then u64 credit counter of each block,
  *      … padding to a page …  per parameter, at landing_off: where weights land. Of a dense
- *      parameter: the tensor, in its weights' type. Of a table: pull_rows rows
+ *      parameter: the tensor, in its weights' type. Of a table: up to pull_rows rows, in the order
+ *      of the ids that asked for them; or, of a pull that was refused, the key that found no room
  */
 #ifndef GS_PROTO_LAYOUT_H
 #define GS_PROTO_LAYOUT_H
@@ -67,6 +70,29 @@ static inline bool layout_factor_ok(float f)
 }
 
 enum { LAYOUT_MORE_ROWS = 1 }; /* tables: the push goes on in the next slot */
+
+/* Of the pull of rows that is asked for by the write it comes with. One is under way at a time. */
+struct layout_request_head {
+	uint32_t rows; /* 1 at least */
+	uint8_t pad[LAYOUT_ALIGN - 4];
+};
+_Static_assert(sizeof(struct layout_request_head) == 64, "on the wire");
+
+static inline uint64_t layout_slot_bytes(uint64_t rows, uint64_t row_bytes)
+{
+	return rows ? rows * (sizeof(int64_t) + row_bytes) : sizeof(int64_t);
+}
+
+static inline uint64_t layout_request_bytes(uint64_t rows)
+{
+	return sizeof(struct layout_request_head) + rows * sizeof(int64_t);
+}
+
+/* A row that is shorter leaves room for a refused pull's key all the same. */
+static inline uint64_t layout_landing_bytes(uint64_t rows, uint64_t row_bytes)
+{
+	return rows * row_bytes < sizeof(int64_t) ? sizeof(int64_t) : rows * row_bytes;
+}
 
 static inline uint64_t layout_align(uint64_t n, uint64_t to)
 {

@@ -113,6 +113,7 @@ struct wire_param {
 	enum wire_nonfinite nonfinite;
 	enum wire_storage storage; /* tables have two dimensions, and seeded or constant values */
 	/* Of tables, else 0: */
+	/* Each of these times a row's elements is < 2^40. */
 	uint32_t slot_rows;   /* rows in one slot: 1 at least */
 	uint32_t push_rows;   /* rows in one push, over its slots: slot_rows at least */
 	uint32_t pull_rows;   /* rows that a trainer's landing area holds: 1 at least */
@@ -170,6 +171,7 @@ struct wire_rate_set {
 struct wire_notice {
 	uint32_t param;
 	enum wire_error_code code;
+	uint64_t refused; /* pushes that were refused so far, which this tells of */
 	char text[WIRE_TEXT_MAX + 1];
 };
 

@@ -145,10 +145,13 @@ static int check_formats(const struct wire_param *p, int err)
 /* Rows are counted in 32 bits on the wire, and a slot's bytes in 64. */
 #define ROWS_LIMIT (1u << 26)
 
-static int check_rows(const char *field, uint32_t n, uint32_t min, int err)
+static int check_rows(const char *field, uint32_t n, uint32_t min, uint64_t dim, int err)
 {
 	if (n < min || n > ROWS_LIMIT)
 		return err_set(err, "%s: %u; must be %u to %u", field, n, min, ROWS_LIMIT);
+	if (n > (ELEMS_LIMIT - 1) / dim)
+		return err_set(err, "%s: %u rows of %llu elements; the limit is %llu elements", field, n,
+			       (unsigned long long)dim, (unsigned long long)ELEMS_LIMIT - 1);
 	return 0;
 }
 
@@ -167,11 +170,11 @@ static int check_table(const struct wire_param *p, int err)
 		return err_set(err, "ndim: %u; a table has 2, rows and their length", p->ndim);
 	if (p->init == WIRE_INIT_TRAINER)
 		return err_set(err, "init: a table's first values are constant, uniform or normal");
-	rc = check_rows("slot_rows", p->slot_rows, 1, err);
+	rc = check_rows("slot_rows", p->slot_rows, 1, p->dim[1], err);
 	if (rc == 0)
-		rc = check_rows("push_rows", p->push_rows, p->slot_rows, err);
+		rc = check_rows("push_rows", p->push_rows, p->slot_rows, p->dim[1], err);
 	if (rc == 0)
-		rc = check_rows("pull_rows", p->pull_rows, 1, err);
+		rc = check_rows("pull_rows", p->pull_rows, 1, p->dim[1], err);
 	if (rc == 0 && !hashed && (p->admit_after || p->evict_after))
 		rc = err_set(err, "admit_after, evict_after: only hashed tables have them");
 	return rc;

@@ -201,6 +201,7 @@ static int get_body(const Gradslot__Message *from, struct wire_msg *out)
 	case WIRE_NOTICE:
 		out->notice.param = from->notice->param;
 		out->notice.code = (enum wire_error_code)from->notice->code;
+		out->notice.refused = from->notice->refused;
 		return get_name("text", from->notice->text, out->notice.text,
 				sizeof(out->notice.text));
 	case WIRE_INIT_DONE:

@@ -199,6 +199,7 @@ static void put_body(const struct wire_msg *msg, struct parts *parts)
 		parts->body.notice.param = msg->notice.param;
 		parts->body.notice.code = (Gradslot__ErrorCode)msg->notice.code;
 		parts->body.notice.text = bytes_of(msg->notice.text);
+		parts->body.notice.refused = msg->notice.refused;
 		break;
 	}
 }

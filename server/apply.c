@@ -4,7 +4,6 @@
  */
 #include "server/apply.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Readers look at the version word before and after what they read (a sequence lock): odd, or
@@ -82,11 +81,4 @@ void apply_values(struct block *b, enum apply_plane plane, const void *values)
 		take_plane(w, plane, values, b->elems);
 	if (has_copy(b->param))
 		kern_narrow(param_weight_type(b->param), w, block_published(b), b->elems);
-}
-
-float apply_clip(double limit, double norm2)
-{
-	double factor = limit / (sqrt(norm2) + 1e-6);
-
-	return factor >= 1 ? 1 : (float)factor;
 }

@@ -18,9 +18,6 @@ bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_
 enum apply_plane { APPLY_ALL, APPLY_UPPER, APPLY_LOWER };
 void apply_values(struct block *b, enum apply_plane plane, const void *values);
 
-/* What clipping a gradient to `limit` multiplies it by: torch.nn.utils.clip_grad_norm_'s. */
-float apply_clip(double limit, double norm2);
-
 /* Around writing any of a block's weights. */
 void apply_begin(struct block *b);
 void apply_end(struct block *b);

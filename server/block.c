@@ -26,7 +26,7 @@ static void settle(struct param *p, struct block *b, uint64_t step)
 	merge_begin(&m, p->decl.reduce, param_grad_type(p));
 	for (uint32_t r = 0; b->delivered && r < ranks; r++)
 		if (b->by_rank[r])
-			merge_add(&m, b->by_rank[r]);
+			merge_slot(&m, b->by_rank[r]);
 	if (m.grads.n) {
 		struct kern_step next = apply_step(b, step - 1);
 
@@ -57,7 +57,7 @@ static void async_gradient(struct param *p, struct slot *slot)
 	if (b->first == 0)
 		param_note_age(p, slot);
 	merge_begin(&m, WIRE_SUM, param_grad_type(p));
-	merge_add(&m, slot);
+	merge_slot(&m, slot);
 	merge_end(&m);
 	step.backup = param_backup(slot);
 	if (apply_gradients(b, &step, &m.grads))

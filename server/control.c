@@ -112,6 +112,10 @@ void control_note(struct note *note)
 		handshake_rate_set(s);
 		session_put(s);
 		break;
+	case NOTE_REFUSED:
+		handshake_refused(s);
+		session_put(s);
+		break;
 	case NOTE_REAP:
 		reap(s);
 		break;

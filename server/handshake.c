@@ -167,7 +167,7 @@ static int seal_table(struct srv *srv, const struct session *s)
 {
 	struct memory_limits limits;
 	struct table *t;
-	char sum[256];
+	char sum[320];
 	int rc = table_create(srv, s->declared, s->n_declared, &t);
 
 	if (rc)
@@ -368,6 +368,26 @@ void handshake_rate_set(struct session *s)
 	s->rate_busy = false;
 	log_debug("%s: sets the rate of \"%s\" to %g", s->who,
 		  srv_table(s->srv)->param[s->rate.param].decl.name, s->rate.lr);
+	if (session_state(s) == SESSION_ACTIVE && !atomic_load(&s->condemned))
+		send_msg(s, &msg);
+}
+
+/* ---- refused pushes ---------------------------------------------------------------------------- */
+
+void handshake_refused(struct session *s)
+{
+	const struct param *p = &srv_table(s->srv)->param[s->refusal.param];
+	struct wire_msg msg = {.kind = WIRE_NOTICE,
+			       .notice = {.param = s->refusal.param, .code = WIRE_E_CAPACITY}};
+
+	snprintf(msg.notice.text, sizeof(msg.notice.text),
+		 "no row is free for key %" PRId64 ": the table has %" PRIu64 ", all of them in use; "
+		 "its capacity must be more%s. The whole push was left out", s->refusal.key,
+		 p->decl.dim[0], p->decl.evict_after ? "" : ", or evict_after be set");
+	/* From here on another refusal makes a note of its own; all before are in the count. */
+	atomic_store(&s->refusal_noted, false);
+	msg.notice.refused = session_refused(s);
+	log_info("%s: table \"%s\": %s", s->who, p->decl.name, msg.notice.text);
 	if (session_state(s) == SESSION_ACTIVE && !atomic_load(&s->condemned))
 		send_msg(s, &msg);
 }

@@ -19,6 +19,7 @@ enum note_kind {
 	NOTE_STARTED, /* the round took it in: its first step is set */
 	NOTE_LEFT,    /* the round let it go */
 	NOTE_RATE,    /* the learning rate that it set holds */
+	NOTE_REFUSED, /* a push of rows was refused */
 	NOTE_REAP,    /* the last reference is gone */
 };
 

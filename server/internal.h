@@ -19,6 +19,8 @@
 #include "server/table.h"
 #include "transport/transport.h"
 
+struct imm;
+
 struct poller {
 	struct srv *srv;
 	struct tp_cq *cq;
@@ -72,6 +74,12 @@ void srv_post(struct srv *srv, struct actor *actor, struct item *item);
 void *poller_main(void *poller);
 void *worker_main(void *srv);
 
+/* poller.c, for rows_claim.c; false or NULL: the session was ended, with a reason. The immediate's
+ * block exists. */
+struct slot *poller_slot(struct session *s, const struct imm *imm);
+bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint64_t bytes);
+bool poller_head(struct session *s, struct slot *slot);
+
 /* parameter actors (param.c) */
 void param_handle(struct actor *actor, struct item *item);
 
@@ -81,6 +89,7 @@ void handshake_message(struct session *s, const void *data, uint32_t len);
 void handshake_flush(struct session *s);
 void handshake_started(struct session *s);
 void handshake_left(struct session *s);
+void handshake_refused(struct session *s);
 void handshake_rate_set(struct session *s);
 /* The connection of `s` is over: gives back its rank and its part in what others wait for. */
 void handshake_closed(struct session *s);

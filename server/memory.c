@@ -29,8 +29,9 @@ static uint64_t times(uint64_t a, uint64_t b)
 uint64_t memory_total(const struct memory_plan *p)
 {
 	uint64_t each = plus(plus(p->slots, p->bookkeeping), plus(p->backups, p->staging));
+	uint64_t all = plus(plus(p->weights, p->state), plus(p->blocks, p->tables));
 
-	return plus(plus(plus(p->weights, p->state), p->blocks), times(each, p->trainers));
+	return plus(all, times(plus(each, p->parts), p->trainers));
 }
 
 uint64_t memory_pinned(const struct memory_plan *p)
@@ -41,11 +42,12 @@ uint64_t memory_pinned(const struct memory_plan *p)
 void memory_describe(const struct memory_plan *p, char *text, size_t cap)
 {
 	snprintf(text, cap,
-		 "weights %s + optimizer state %s + blocks %s + (slots %s + bookkeeping %s + "
-		 "backups %s + staging %s) × %u trainers = %s",
+		 "weights %s + optimizer state %s + blocks %s + tables %s + (slots %s + "
+		 "bookkeeping %s + backups %s + parts %s + staging %s) × %u trainers = %s",
 		 size_text(p->weights).s, size_text(p->state).s, size_text(p->blocks).s,
+		 size_text(p->tables).s,
 		 size_text(p->slots).s, size_text(p->bookkeeping).s,
-		 size_text(p->backups).s, size_text(p->staging).s, p->trainers, size_text(memory_total(p)).s);
+		 size_text(p->backups).s, size_text(p->parts).s, size_text(p->staging).s, p->trainers, size_text(memory_total(p)).s);
 }
 
 static uint64_t memlock_limit(void)
@@ -74,7 +76,7 @@ struct memory_limits memory_limits_now(uint64_t max_memory, bool rdma)
 
 int memory_check(const struct memory_plan *plan, const struct memory_limits *limits)
 {
-	char sum[256];
+	char sum[320];
 
 	memory_describe(plan, sum, sizeof(sum));
 	if (memory_total(plan) > limits->ram)

@@ -14,9 +14,11 @@ struct memory_plan {
 	uint64_t weights;     /* and their version words */
 	uint64_t state;       /* the optimizers' arrays */
 	uint64_t blocks;      /* what the server keeps about each block */
+	uint64_t tables;      /* rows under merge, and keys, of tables */
 	uint64_t slots;       /* of one trainer */
 	uint64_t bookkeeping; /* of one trainer: slot descriptors */
 	uint64_t backups;     /* of one trainer: copies of weights, for delay compensation */
+	uint64_t parts;       /* of one trainer: rows that it has pushed so far */
 	uint64_t staging;     /* of one trainer: words and blocks on their way to it */
 	uint32_t trainers;
 };

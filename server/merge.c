@@ -12,15 +12,15 @@ void merge_begin(struct merge *m, enum wire_reduce reduce, enum kern_dtype dtype
 	m->weights = 0;
 }
 
-void merge_add(struct merge *m, const struct slot *slot)
+void merge_add(struct merge *m, const void *data, float weight, float scale)
 {
-	double weight = m->reduce == WIRE_WEIGHTED ? (double)slot->weight : 1;
-	float factor = (float)(weight / (double)slot->scale);
+	double samples = m->reduce == WIRE_WEIGHTED ? (double)weight : 1;
+	float factor = (float)(samples / (double)scale);
 
-	m->data[m->grads.n] = slot->data;
+	m->data[m->grads.n] = data;
 	m->factor[m->grads.n] = factor;
 	m->scaled |= factor != 1;
-	m->weights += weight;
+	m->weights += samples;
 	m->grads.n++;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From the slots of several trainers to the gradients that a kernel merges.
+ * From what several trainers pushed to the gradients that are merged, and their factors.
  */
 #ifndef GS_SERVER_MERGE_H
 #define GS_SERVER_MERGE_H
@@ -18,9 +18,15 @@ struct merge {
 	float factor[SRV_MAX_TRAINERS];
 };
 
-/* An empty one; then the slots in rank order; then merge.grads holds if any were added. */
+/* An empty one; then the gradients in rank order, of so many samples and so many times too large; then
+ * merge.grads holds if any were added. */
 void merge_begin(struct merge *m, enum wire_reduce reduce, enum kern_dtype dtype);
-void merge_add(struct merge *m, const struct slot *slot);
+void merge_add(struct merge *m, const void *data, float weight, float scale);
 void merge_end(struct merge *m);
+
+static inline void merge_slot(struct merge *m, const struct slot *slot)
+{
+	merge_add(m, slot->data, slot->weight, slot->scale);
+}
 
 #endif

@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#include "proto/layout.h"
+#include "proto/imm.h"
+#include "server/rows.h"
 
 uint64_t param_clock(const struct param *p, const struct block *b)
 {
@@ -106,9 +107,21 @@ static void keep_backup(const struct pull *pull)
 
 static void answer_pull(struct pull *pull)
 {
-	pull->seen = 1 + block_updates(&srv_table(pull->session->srv)->block[pull->block]);
+	const struct block *b = &srv_table(pull->session->srv)->block[pull->block];
+
+	if (is_table(b->param)) {
+		rows_pull(b->param, pull);
+		return;
+	}
+	pull->seen = 1 + block_updates(b);
 	keep_backup(pull);
-	session_answer_pull(pull);
+	session_answer_pull(pull, &(struct answer){
+		.offset = b->param->place.landing_off +
+			  b->first * kern_size(param_weight_type(b->param)),
+		.len = block_weight_bytes(b),
+		.imm = imm_block(IMM_PULLED, b->id, 0, false),
+		.source = block_published(b),
+	});
 }
 
 /* ---- what else comes ------------------------------------------------------------------------- */
@@ -139,7 +152,9 @@ static void set_rate(struct param *p, struct rate *rate)
 
 static void gradient(struct param *p, struct slot *slot)
 {
-	if (p->whole)
+	if (is_table(p))
+		rows_gradient(p, slot);
+	else if (p->whole)
 		whole_gradient(p, slot);
 	else
 		block_gradient(p, slot);
@@ -147,7 +162,9 @@ static void gradient(struct param *p, struct slot *slot)
 
 static void settle(struct param *p)
 {
-	if (p->whole)
+	if (is_table(p))
+		rows_settle(p);
+	else if (p->whole)
 		whole_settle(p);
 	else
 		block_settle(p);
@@ -158,10 +175,6 @@ void param_handle(struct actor *actor, struct item *item)
 {
 	struct param *p = (struct param *)actor;
 
-	if (p->decl.storage != WIRE_DENSE && item->kind != ITEM_RATE) {
-		rows_handle(p, item);
-		return;
-	}
 	switch (item->kind) {
 	case ITEM_GRAD:
 		gradient(p, (struct slot *)item);
@@ -179,7 +192,10 @@ void param_handle(struct actor *actor, struct item *item)
 		set_rate(p, (struct rate *)item);
 		break;
 	case ITEM_MEASURE:
-		whole_measure(p);
+		if (is_table(p))
+			rows_measure(p);
+		else
+			whole_measure(p);
 		round_measured_one(&p->srv->round);
 		break;
 	case ITEM_SETTLE:

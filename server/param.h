@@ -3,7 +3,7 @@
  * A parameter's actor: what its files offer each other.
  *
  *  param.c  what comes, and where it goes         whole.c  gradients that are used whole
- *  block.c  gradients that are used block by block          rows.c   tables
+ *  block.c  gradients that are used block by block          rows.h   tables
  *
  * All of it runs in the parameter's actor.
  */
@@ -45,9 +45,6 @@ void param_note_age(struct param *p, const struct slot *slot);
 
 /* The weights that the slot's gradient is of (dc_lambda); NULL: not known. */
 const float *param_backup(const struct slot *slot);
-
-/* Tables: all items but a rate. */
-void rows_handle(struct param *p, struct item *item);
 
 void block_gradient(struct param *p, struct slot *slot);
 void block_settle(struct param *p);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "proto/imm.h"
 #include "server/internal.h"
+#include "server/rows.h"
 
 enum {
 	BATCH = 64,
@@ -22,22 +23,35 @@ enum {
 
 #define violation(s, ...) session_condemn(s, WIRE_E_PROTOCOL, __VA_ARGS__)
 
-/* A slot claim: block and slot exist, the slot is free, the length is the block's. */
-static struct slot *claimed_slot(struct session *s, const struct imm *imm, uint32_t len)
+static bool block_exists(struct session *s, const struct imm *imm)
 {
 	const struct table *t = srv_table(s->srv);
-	uint32_t want;
-	struct slot *slot;
 
-	if (imm->block >= t->blocks || imm->slot >= t->slots) {
+	if (imm->block >= t->blocks)
 		violation(s, "block %u slot %u: there are %u blocks, %u slots each", imm->block,
 			  imm->slot, t->blocks, t->slots);
-		return NULL;
-	}
-	want = tp_imm_len(s->conn, block_grad_bytes(&t->block[imm->block]));
-	if (len != want) {
+	return imm->block < t->blocks;
+}
+
+bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint64_t bytes)
+{
+	uint32_t want = tp_imm_len(s->conn, bytes);
+
+	if (len != want)
 		violation(s, "block %u: %u bytes came, its gradient ends in %u", imm->block, len,
 			  want);
+	return len == want;
+}
+
+/* The slot that is claimed; it is free. */
+struct slot *poller_slot(struct session *s, const struct imm *imm)
+{
+	const struct table *t = srv_table(s->srv);
+	struct slot *slot;
+
+	if (imm->slot >= t->slots) {
+		violation(s, "block %u slot %u: there are %u blocks, %u slots each", imm->block,
+			  imm->slot, t->blocks, t->slots);
 		return NULL;
 	}
 	slot = &s->slot[(size_t)imm->block * t->slots + imm->slot];
@@ -46,6 +60,19 @@ static struct slot *claimed_slot(struct session *s, const struct imm *imm, uint3
 		return NULL;
 	}
 	return slot;
+}
+
+static bool of_table(const struct session *s, const struct imm *imm)
+{
+	return is_table(srv_table(s->srv)->block[imm->block].param);
+}
+
+/* A slot of a dense parameter: the length is the block's. */
+static struct slot *claimed_slot(struct session *s, const struct imm *imm, uint32_t len)
+{
+	const struct block *b = &srv_table(s->srv)->block[imm->block];
+
+	return poller_length(s, imm, len, block_grad_bytes(b)) ? poller_slot(s, imm) : NULL;
 }
 
 /* The trainer can write its head at any time: each word is read once, and what was read is kept. */
@@ -59,7 +86,7 @@ static float head_float(const float *at)
 }
 
 /* What the trainer says about the push that this slot's gradient is a part of. */
-static bool take_head(struct session *s, struct slot *slot)
+bool poller_head(struct session *s, struct slot *slot)
 {
 	const struct table *t = srv_table(s->srv);
 	const struct param *p = t->block[slot->block].param;
@@ -88,7 +115,8 @@ static void enqueue(struct session *s, struct slot *slot, enum item_kind kind, b
 	session_queue(s, &slot->item);
 }
 
-/* Sync: within the step that is being made, and the first for its block. */
+/* Sync: within the step that is being made, and the first for its block (a table's pieces are counted
+ * where they are claimed). */
 static bool step_allows(struct session *s, const struct imm *imm)
 {
 	const struct table *t = srv_table(s->srv);
@@ -99,7 +127,7 @@ static bool step_allows(struct session *s, const struct imm *imm)
 			  " is not released", imm->block, s->posting, step);
 		return false;
 	}
-	for (uint32_t i = 0; i < t->slots; i++)
+	for (uint32_t i = 0; i < t->slots && !of_table(s, imm); i++)
 		if (s->slot[(size_t)imm->block * t->slots + i].step == step) {
 			violation(s, "block %u: a second gradient in step %" PRIu64, imm->block,
 				  step);
@@ -116,12 +144,24 @@ static bool may_pass(struct session *s)
 	return atomic_load_explicit(&s->released, memory_order_acquire) + 1 == s->posting;
 }
 
+static struct slot *claimed_gradient(struct session *s, const struct imm *imm, uint32_t len)
+{
+	struct slot *slot;
+
+	if (!block_exists(s, imm))
+		return NULL;
+	if (of_table(s, imm))
+		return rows_claim_push(s, imm, len);
+	slot = claimed_slot(s, imm, len);
+	return slot && poller_head(s, slot) ? slot : NULL;
+}
+
 static void on_gradient(struct session *s, const struct imm *imm, uint32_t len)
 {
 	struct poller *p = s->poller;
-	struct slot *slot = claimed_slot(s, imm, len);
+	struct slot *slot = claimed_gradient(s, imm, len);
 
-	if (!slot || !take_head(s, slot))
+	if (!slot)
 		return;
 	if (s->srv->opt.mode == SRV_SYNC) {
 		if (!step_allows(s, imm))
@@ -144,7 +184,7 @@ static void on_gradient(struct session *s, const struct imm *imm, uint32_t len)
 
 static void on_init(struct session *s, const struct imm *imm, uint32_t len)
 {
-	struct slot *slot = claimed_slot(s, imm, len);
+	struct slot *slot = block_exists(s, imm) ? claimed_slot(s, imm, len) : NULL;
 
 	if (!slot)
 		return;
@@ -155,7 +195,7 @@ static void on_init(struct session *s, const struct imm *imm, uint32_t len)
 		enqueue(s, slot, ITEM_INIT, imm->notify);
 }
 
-static void on_pull(struct session *s, const struct imm *imm)
+static void on_pull(struct session *s, const struct imm *imm, uint32_t len)
 {
 	const struct table *t = srv_table(s->srv);
 	struct pull *pull;
@@ -165,6 +205,8 @@ static void on_pull(struct session *s, const struct imm *imm)
 		violation(s, "pull of block %u: there are %u", imm->block, t->blocks);
 		return;
 	}
+	if (of_table(s, imm) && !rows_claim_pull(s, imm, len))
+		return;
 	pull = &s->pull[imm->block];
 	wanted = atomic_fetch_add(&pull->wanted, 1);
 	if (wanted >= SESSION_MAX_PULLS)
@@ -215,7 +257,7 @@ static void on_imm(struct session *s, const struct tp_event *ev)
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_BARRIER)
 		on_barrier(s, &imm);
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_PULL)
-		on_pull(s, &imm);
+		on_pull(s, &imm, ev->len);
 	else if (state == SESSION_INITIALISING && imm.kind == IMM_INIT)
 		on_init(s, &imm, ev->len);
 	else

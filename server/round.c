@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "server/apply.h"
 #include "server/internal.h"
 
 /* The books of the next step, complete before anyone is told that this one is over. */
@@ -101,7 +100,8 @@ void round_measured_one(struct round *r)
 static void judge(struct round *r)
 {
 	struct table *t = srv_table(r->srv);
-	double norm2 = 0, limit = 0;
+	double norm2 = 0;
+	float limit = 0;
 
 	r->skip = false;
 	for (uint32_t i = 0; i < t->params; i++) {
@@ -112,10 +112,10 @@ static void judge(struct round *r)
 		r->skip |= p->nonfinite;
 		if (p->opt.common.clip_global_norm > 0) {
 			norm2 += p->norm2;
-			limit = (double)p->opt.common.clip_global_norm;
+			limit = p->opt.common.clip_global_norm;
 		}
 	}
-	r->global_clip = limit > 0 ? apply_clip(limit, norm2) : 1;
+	r->global_clip = kern_clip(norm2, limit);
 }
 
 static void settle_measured(struct round *r)

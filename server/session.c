@@ -16,6 +16,7 @@
 #include "proto/imm.h"
 #include "proto/layout.h"
 #include "server/internal.h"
+#include "server/rows.h"
 
 static void init_note(struct session *s, struct note *note, enum note_kind kind)
 {
@@ -42,6 +43,7 @@ struct session *session_create(struct srv *srv, struct poller *poller)
 	init_note(s, &s->left_note, NOTE_LEFT);
 	init_note(s, &s->room_note, NOTE_ROOM);
 	init_note(s, &s->rate_note, NOTE_RATE);
+	init_note(s, &s->refused_note, NOTE_REFUSED);
 	atomic_init(&s->unsettled, 1);
 	struct actor *home = srv->opt.mode == SRV_SSP ? &srv->pace.actor : &srv->round.actor;
 	s->join = (struct item){.kind = ITEM_JOIN, .home = home};
@@ -66,6 +68,7 @@ void session_destroy(struct session *s)
 	free(s->slot);
 	free(s->pull);
 	free(s->pushes);
+	rows_destroy_parts(s);
 	free(s->backup);
 	free(s->credit);
 	pthread_spin_destroy(&s->park_lock);
@@ -116,6 +119,12 @@ void session_put(struct session *s)
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
+/* Where a block's gradient lies in a slot; of a table, only the first block has slots. */
+static uint64_t slot_offset(const struct block *b)
+{
+	return is_table(b->param) ? 0 : b->first * kern_size(param_grad_type(b->param));
+}
+
 static int make_lanes(struct session *s, const struct table *t)
 {
 	uint8_t *base = tp_arena_base(s->slot_mem);
@@ -142,7 +151,7 @@ static int make_lanes(struct session *s, const struct table *t)
 				.session = s,
 				.block = b,
 				.data = base + place->slots_off + i * place->slots_stride +
-					block->first * kern_size(param_grad_type(block->param)),
+					slot_offset(block),
 				.head = (const struct layout_push_head *)(const void *)(
 					base + place->heads_off + i * sizeof(*s->slot->head)),
 			};
@@ -165,6 +174,8 @@ int session_allocate(struct session *s)
 				     TP_ARENA_PREFAULT, &s->words_mem);
 	if (!rc)
 		rc = make_lanes(s, t);
+	if (!rc)
+		rc = rows_create_parts(s);
 	if (!rc)
 		rc = tp_expose(s->conn, t->weights, TP_PEER_READ, &s->weights_region);
 	if (!rc)
@@ -329,6 +340,21 @@ void session_count(struct session *s, enum session_count which)
 	atomic_fetch_add(&s->counted, 1);
 }
 
+void session_refuse(struct session *s, uint32_t param, int64_t key)
+{
+	/* First: a notice tells of all that were counted when it was made. */
+	session_count(s, SESSION_REFUSED);
+	if (atomic_exchange(&s->refusal_noted, true))
+		return;
+	s->refusal = (struct refusal){param, key};
+	session_note(s, &s->refused_note);
+}
+
+uint64_t session_refused(struct session *s)
+{
+	return atomic_load(word(s, offsetof(struct layout_mailbox_head, refused)));
+}
+
 /* False when there is no room. */
 static bool write_counts(struct session *s)
 {
@@ -473,21 +499,19 @@ void session_bounce_done(struct session *s, uint64_t bounce)
 	session_unpark(s);
 }
 
-/* Over a network the NIC reads the source after the actor went on to the next update, so the block
- * is copied aside first. -EAGAIN: no room, or every buffer is still being read. */
-static int write_block(struct session *s, const struct block *b)
+/* Over a network the NIC reads the source after the actor went on to the next update, so what it
+ * sends is made aside first; where the mailbox is mapped, it is made in place. -EAGAIN: no room, or
+ * every buffer is still being read. */
+static int write_answer(struct session *s, const struct answer *a)
 {
-	const struct table *t = srv_table(s->srv);
 	struct tp_op op = {
 		.kind = TP_OP_WRITE,
 		.flags = TP_F_IMM,
-		.imm = imm_block(IMM_PULLED, b->id, 0, false),
-		.local = block_published(b),
-		.region = s->weights_region,
+		.imm = a->imm,
+		.region = s->bounce_mem ? s->bounce_region : s->weights_region,
 		.remote = s->mailbox,
-		.offset = b->param->place.landing_off +
-			  b->first * kern_size(param_weight_type(b->param)),
-		.len = block_weight_bytes(b),
+		.offset = a->offset,
+		.len = a->len,
 	};
 	int bounce = -1, rc;
 
@@ -496,12 +520,17 @@ static int write_block(struct session *s, const struct block *b)
 		if (bounce < 0)
 			return -EAGAIN;
 		op.local = (uint8_t *)tp_arena_base(s->bounce_mem) +
-			   (uint64_t)bounce * t->max_block_bytes;
-		op.region = s->bounce_region;
+			   (uint64_t)bounce * srv_table(s->srv)->max_block_bytes;
 		op.flags |= TP_F_SIGNAL;
 		op.cookie = (uint64_t)bounce;
-		memcpy(op.local, block_published(b), op.len);
+	} else {
+		op.local = a->source ? (void *)(uintptr_t)a->source
+				     : (uint8_t *)tp_remote_map(s->mailbox) + a->offset;
 	}
+	if (!a->source)
+		a->fill(a->arg, op.local);
+	else if (bounce >= 0)
+		memcpy(op.local, a->source, a->len);
 	rc = tp_post(s->conn, &op, 1);
 	if (rc == -EAGAIN && bounce >= 0)
 		atomic_fetch_and(&s->bounce_busy, ~(1u << bounce));
@@ -510,12 +539,12 @@ static int write_block(struct session *s, const struct block *b)
 	return rc == -EAGAIN ? -EAGAIN : 0;
 }
 
-void session_answer_pull(struct pull *pull)
+void session_answer_pull(struct pull *pull, const struct answer *answer)
 {
 	struct session *s = pull->session;
 	uint32_t gen = room_generation(s);
 
-	if (write_block(s, &srv_table(s->srv)->block[pull->block]) == -EAGAIN)
+	if (write_answer(s, answer) == -EAGAIN)
 		park(s, &pull->item, gen);
 	else if (atomic_fetch_sub(&pull->wanted, 1) > 1)
 		session_queue(s, &pull->item); /* asked again meanwhile */

@@ -36,6 +36,8 @@
 #include "transport/transport.h"
 
 struct poller;
+struct part;
+struct part_claim;
 
 enum session_state {
 	SESSION_HELLO,        /* connected; hello is awaited */
@@ -66,6 +68,8 @@ struct slot {
 	uint64_t seen; /* poller: of head, checked, as are these */
 	float weight, scale;
 	uint32_t block;
+	uint32_t rows; /* poller; tables: in it, and whether the push goes on in another */
+	bool more;
 	uint32_t arrived; /* actor; whole gradients, first block: how many of the push have come */
 	uint64_t blamed;  /* actor; first block: the push that was counted as not finite */
 	_Atomic uint8_t state;
@@ -94,6 +98,21 @@ struct rate {
 	struct session *session;
 	uint32_t param;
 	double lr;
+};
+
+/* A hashed table had no room for a key of a push. */
+struct refusal {
+	uint32_t param;
+	int64_t key;
+};
+
+/* What a pull is answered with: `len` bytes at `offset` of the mailbox. */
+struct answer {
+	uint64_t offset, len;
+	uint32_t imm;
+	const void *source; /* the weights themselves, or NULL: then `fill` makes it */
+	void (*fill)(const void *arg, void *to);
+	const void *arg;
 };
 
 /* What a trainer is told of in its mailbox's head, in this order. */
@@ -145,6 +164,8 @@ struct session {
 	struct tp_remote *mailbox;
 	struct slot *slot;     /* [block * slots + s] */
 	uint64_t *pushes;      /* poller; [param]: begun so far */
+	struct part *part;     /* [param]; tables' actors */
+	struct part_claim *claim; /* [param]; poller */
 	struct pull *pull;     /* [block] */
 	struct credit *credit; /* [block] */
 	uint8_t *backup;       /* dc_lambda: weights as it last pulled them; parameters' actors */
@@ -161,6 +182,11 @@ struct session {
 	bool rate_busy;       /* control: a set_rate is under way */
 	struct rate rate;
 
+	/* The last refused push that nobody told of yet: whoever moves refusal_noted from false writes
+	 * it, control moves it back once it has read it. */
+	_Atomic bool refusal_noted;
+	struct refusal refusal;
+
 	/* items that wait for room on the connection */
 	pthread_spinlock_t park_lock;
 	struct item *parked;
@@ -169,7 +195,7 @@ struct session {
 	_Atomic uint64_t inbox_bytes; /* messages that control has yet to handle */
 	_Atomic bool room_noted;
 	struct note early_note, closed_note, reap_note, started_note, left_note, room_note,
-		rate_note;
+		rate_note, refused_note;
 };
 
 /* A session for a connection to come; refs = 1 (control's). NULL: no memory. */
@@ -215,8 +241,12 @@ void session_release(struct session *s, uint64_t step);
 void session_retry_release(struct session *s);
 /* Raises a count; the next word that is written takes it along. */
 void session_count(struct session *s, enum session_count which);
-/* ITEM_PULL: answers with the block as it is. */
-void session_answer_pull(struct pull *pull);
+/* Counts a push that was refused, and has control tell why. */
+void session_refuse(struct session *s, uint32_t param, int64_t key);
+/* How many were. */
+uint64_t session_refused(struct session *s);
+/* ITEM_PULL: answers it. Without room it comes again. */
+void session_answer_pull(struct pull *pull, const struct answer *answer);
 /* A bounce buffer's write has ended. */
 void session_bounce_done(struct session *s, uint64_t bounce);
 /* There is room, or the connection is over: parked items go back to their actors. Poller. */

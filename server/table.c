@@ -14,16 +14,36 @@
 #include "proto/imm.h"
 #include "proto/layout.h"
 #include "server/internal.h"
+#include "server/rows.h"
 
-static int parse_optimizer(const struct wire_param *decl, struct kern_opt *out)
+/* Of tables, beside the optimizer's own settings: 1 (the default) leaves the rows alone that an
+ * update does not name, 0 updates them with a gradient of zero. */
+static int parse_lazy(double value, bool *out)
+{
+	if (value != 0 && value != 1)
+		return err_set(EINVAL, "lazy is %g; must be 0 or 1", value);
+	*out = value != 0;
+	return 0;
+}
+
+static int parse_optimizer(const struct wire_param *decl, struct kern_opt *out, bool *lazy)
 {
 	struct kern_setting setting[WIRE_SETTINGS_MAX];
+	unsigned n = 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < decl->n_settings; i++) {
-		memcpy(setting[i].name, decl->setting[i].name, sizeof(setting[i].name));
-		setting[i].value = decl->setting[i].value;
+	*lazy = true;
+	for (uint32_t i = 0; i < decl->n_settings && !rc; i++) {
+		const struct wire_setting *s = &decl->setting[i];
+
+		if (decl->storage != WIRE_DENSE && strcmp(s->name, "lazy") == 0) {
+			rc = parse_lazy(s->value, lazy);
+			continue;
+		}
+		memcpy(setting[n].name, s->name, sizeof(setting[n].name));
+		setting[n++].value = s->value;
 	}
-	return kern_opt_parse(decl->rule, setting, decl->n_settings, out);
+	return rc ? rc : kern_opt_parse(decl->rule, setting, n, out);
 }
 
 static int by_name(const void *a, const void *b)
@@ -79,6 +99,16 @@ static int check_mode(const struct srv *srv, const struct param *p)
 	return 0;
 }
 
+static int check_rule(const struct param *p)
+{
+	if (is_table(p))
+		return rows_check(p);
+	if (!kern_opt_dense(&p->opt))
+		return err_set(EINVAL, "optimizer \"%s\" keeps something for each row: it is for "
+				       "tables", p->decl.rule);
+	return 0;
+}
+
 /* Where the next parameter goes. */
 struct ends {
 	uint64_t weights; /* from the first weight on; made absolute when the blocks are known */
@@ -93,22 +123,36 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
 	return at;
 }
 
+/* Of one slot, in bytes, and of what lands at once. */
+static uint64_t slot_bytes(const struct param *p)
+{
+	return is_table(p) ? layout_slot_bytes(p->decl.slot_rows, row_grad_bytes(p))
+			   : p->cut.elems * kern_size(param_grad_type(p));
+}
+
+static uint64_t landing_bytes(const struct param *p)
+{
+	return is_table(p) ? layout_landing_bytes(p->decl.pull_rows, row_weight_bytes(p))
+			   : p->cut.elems * kern_size(param_weight_type(p));
+}
+
 static void place(struct table *t, struct param *p, struct ends *ends)
 {
-	uint64_t weights = p->cut.elems * kern_size(param_weight_type(p));
-	uint64_t grads = layout_align(p->cut.elems * kern_size(param_grad_type(p)), LAYOUT_ALIGN);
+	uint64_t stride = layout_align(slot_bytes(p), LAYOUT_ALIGN);
 
 	p->place = (struct wire_place){
 		.elems = p->cut.elems,
 		.block_elems = p->cut.block_elems,
-		.slots_stride = grads,
+		.slots_stride = stride,
 		.first_block = t->blocks,
 		.blocks = p->cut.blocks,
 	};
-	p->place.weights_off = take(&ends->weights, weights);
+	p->place.weights_off = take(&ends->weights, p->cut.elems * kern_size(param_weight_type(p)));
 	p->place.heads_off = take(&ends->slots, t->slots * sizeof(struct layout_push_head));
-	p->place.slots_off = take(&ends->slots, grads * t->slots);
-	p->place.landing_off = take(&ends->landing, weights);
+	if (is_table(p))
+		p->place.request_off = take(&ends->slots, layout_request_bytes(p->decl.pull_rows));
+	p->place.slots_off = take(&ends->slots, stride * t->slots);
+	p->place.landing_off = take(&ends->landing, landing_bytes(p));
 	t->blocks += p->cut.blocks;
 	t->units += p->units;
 	t->globals += p->global;
@@ -125,11 +169,34 @@ static bool has_copy(const struct param *p)
 	return p->decl.weight_type != WIRE_F32;
 }
 
+/* A rule may keep less for a row than for its elements. */
+static uint64_t state_bytes(const struct param *p, unsigned i)
+{
+	uint64_t elems = p->cut.elems;
+
+	if (is_table(p))
+		elems = p->decl.dim[0] * kern_opt_row_state(&p->opt, i, table_dim(p));
+	return layout_align(elems * sizeof(float), LAYOUT_ALIGN);
+}
+
+/* Trainers choose the sizes: a sum that does not fit must not look like a small one. */
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+
 static void count_memory(struct table *t, struct param *p)
 {
-	uint64_t longest = p->cut.block_elems * kern_size(param_weight_type(p));
+	uint64_t longest = is_table(p) ? landing_bytes(p)
+				       : p->cut.block_elems * kern_size(param_weight_type(p));
 
-	t->plan.state += (kern_opt_arrays(&p->opt) + has_copy(p)) * private_bytes(p);
+	t->plan.state += has_copy(p) * private_bytes(p);
+	for (unsigned i = 0; i < kern_opt_arrays(&p->opt); i++)
+		t->plan.state += state_bytes(p, i);
+	if (is_table(p)) {
+		t->plan.tables = sum(t->plan.tables, rows_bytes(p, t->ranks));
+		t->plan.parts = sum(t->plan.parts, rows_part_bytes(p));
+	}
 	p->backup_off = t->backups_len;
 	if (p->opt.common.dc_lambda > 0)
 		t->backups_len += private_bytes(p);
@@ -146,11 +213,15 @@ static int add(struct srv *srv, struct table *t, struct param *p, struct ends *e
 			      IMM_MAX_BLOCKS - t->blocks, &p->cut);
 
 	if (!rc)
-		rc = parse_optimizer(&p->decl, &p->opt);
+		rc = parse_optimizer(&p->decl, &p->opt, &p->lazy);
 	if (!rc)
 		rc = schedule_parse(p->decl.schedule, &p->schedule);
+	if (!rc && p->decl.storage == WIRE_DENSE && !kern_opt_dense(&p->opt))
+		rc = err_set(EINVAL, "optimizer %s is for tables", p->decl.rule);
 	if (!rc)
 		rc = check_mode(srv, p);
+	if (!rc)
+		rc = check_rule(p);
 	if (rc)
 		return err_wrap(rc, "parameter \"%s\"", p->decl.name);
 	classify(srv, p);
@@ -236,10 +307,11 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 	t->params = n;
 	t->param = aligned_alloc(64, layout_align(n * sizeof(*t->param), 64));
 	rc = t->param ? check_names(decl, n) : err_set(ENOMEM, "no memory for %u parameters", n);
+	if (t->param)
+		memset(t->param, 0, n * sizeof(*t->param));
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		struct param *p = &t->param[i];
 
-		memset(p, 0, sizeof(*p));
 		p->srv = srv;
 		p->decl = decl[i];
 		actor_init(&p->actor, param_handle, false);
@@ -263,7 +335,7 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 	return rc;
 }
 
-static void fill(struct param *p)
+void table_initial(const struct param *p, uint64_t seed, uint64_t first, float *out, uint64_t n)
 {
 	static const enum kern_init kinds[] = {
 		[WIRE_INIT_CONSTANT] = KERN_INIT_CONSTANT,
@@ -271,18 +343,24 @@ static void fill(struct param *p)
 		[WIRE_INIT_NORMAL] = KERN_INIT_NORMAL,
 	};
 
-	if (p->decl.init != WIRE_INIT_TRAINER)
-		kern_init_fill(kinds[p->decl.init], p->decl.init_seed, p->decl.init_a,
-			       p->decl.init_b, 0, p->weights, p->cut.elems);
-	if (has_copy(p) && p->decl.init != WIRE_INIT_TRAINER)
+	kern_init_fill(kinds[p->decl.init], seed, p->decl.init_a, p->decl.init_b, first, out, n);
+}
+
+/* Rows of a hashed table begin when a key gets them. */
+static void fill(struct param *p)
+{
+	if (p->decl.init == WIRE_INIT_TRAINER || p->decl.storage == WIRE_HASHED)
+		return;
+	table_initial(p, p->decl.init_seed, 0, p->weights, p->cut.elems);
+	if (has_copy(p))
 		kern_narrow(param_weight_type(p), p->weights, p->published, p->cut.elems);
 }
 
-static float *take_floats(const struct param *p, uint8_t **at)
+static float *take_floats(uint8_t **at, uint64_t bytes)
 {
 	float *floats = (float *)(void *)*at;
 
-	*at += private_bytes(p);
+	*at += bytes;
 	return floats;
 }
 
@@ -304,16 +382,18 @@ int table_allocate(struct table *t)
 		state = tp_arena_base(t->state);
 	for (uint32_t i = 0; i < t->blocks; i++)
 		t->block[i].version = (_Atomic uint64_t *)(weights + layout_version_off(i));
-	for (uint32_t i = 0; i < t->params; i++) {
+	for (uint32_t i = 0; i < t->params && !rc; i++) {
 		struct param *p = &t->param[i];
 
 		p->published = weights + p->place.weights_off;
-		p->weights = has_copy(p) ? take_floats(p, &state) : p->published;
+		p->weights = has_copy(p) ? take_floats(&state, private_bytes(p)) : p->published;
 		for (unsigned k = 0; k < kern_opt_arrays(&p->opt); k++)
-			p->state[k] = take_floats(p, &state);
+			p->state[k] = take_floats(&state, state_bytes(p, k));
 		fill(p);
+		if (is_table(p))
+			rc = rows_create(p, t->ranks);
 	}
-	return 0;
+	return rc;
 }
 
 void table_destroy(struct table *t)
@@ -322,6 +402,8 @@ void table_destroy(struct table *t)
 		return;
 	tp_arena_destroy(t->weights);
 	tp_arena_destroy(t->state);
+	for (uint32_t i = 0; t->param && i < t->params; i++)
+		rows_destroy(t->param[i].rows);
 	free(t->by_rank);
 	free(t->block);
 	free(t->param);
@@ -398,8 +480,10 @@ static void storage_text(const struct wire_param *p, char *out, size_t cap)
 static bool same_optimizer(const struct param *p, const struct wire_param *theirs)
 {
 	struct kern_opt opt;
+	bool lazy;
 
-	return parse_optimizer(theirs, &opt) == 0 && kern_opt_same(&opt, &p->opt);
+	return parse_optimizer(theirs, &opt, &lazy) == 0 && lazy == p->lazy &&
+	       kern_opt_same(&opt, &p->opt);
 }
 
 static bool same_schedule(const struct param *p, const struct wire_param *theirs)

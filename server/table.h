@@ -24,6 +24,8 @@ struct srv;
 struct slot;
 struct tp_arena;
 
+struct rows;
+
 struct param {
 	struct actor actor; /* first: an actor is its parameter */
 	struct srv *srv;
@@ -35,6 +37,9 @@ struct param {
 	bool whole;     /* an update needs the whole gradient: all blocks are updated together */
 	bool global;    /* sync: an update needs the gradients of all such parameters */
 	uint32_t units; /* what the round counts: blocks, or 1 where they go together */
+
+	struct rows *rows; /* tables; else NULL */
+	bool lazy;         /* tables: an update leaves the rows alone that it does not name */
 
 	float *weights;   /* the server's own */
 	void *published;  /* what trainers read: the weights, or a copy in weight_type */
@@ -86,6 +91,8 @@ struct table {
 int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, struct table **out);
 /* Allocates weights and optimizer state and fills what is not initialised by a trainer. -ENOMEM. */
 int table_allocate(struct table *table);
+/* Elements first .. first + n - 1 of the parameter's initial values, seeded with `seed`. */
+void table_initial(const struct param *p, uint64_t seed, uint64_t first, float *out, uint64_t n);
 /* NULL is allowed. */
 void table_destroy(struct table *table);
 

@@ -59,7 +59,7 @@ static bool gather(const struct param *p, struct merge *m)
 			param_blame(first);
 		skip |= bad && p->decl.nonfinite == WIRE_NONFINITE_SKIP;
 		if (first && !bad)
-			merge_add(m, first);
+			merge_slot(m, first);
 	}
 	if (m->grads.n)
 		merge_end(m);
@@ -69,9 +69,9 @@ static bool gather(const struct param *p, struct merge *m)
 /* What clip_norm multiplies the merged gradient by. */
 static float own_clip(const struct param *p, const struct kern_grads *all)
 {
-	double limit = (double)p->opt.common.clip_norm;
+	float limit = p->opt.common.clip_norm;
 
-	return limit > 0 ? apply_clip(limit, kern_norm2(all, p->cut.elems)) : 1;
+	return limit > 0 ? kern_clip(kern_norm2(all, p->cut.elems), limit) : 1;
 }
 
 /* The gradients of one step, already merged in order, into all blocks. True: they came to an
@@ -199,7 +199,7 @@ static void apply_whole(struct param *p, struct slot *first)
 		return;
 	}
 	merge_begin(&m, WIRE_SUM, param_grad_type(p));
-	merge_add(&m, first);
+	merge_slot(&m, first);
 	merge_end(&m);
 	if (update(p, &m.grads, own_clip(p, &m.grads), param_clock(p, param_block(p, 0)),
 		   param_backup(first)) &&

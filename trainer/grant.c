@@ -32,11 +32,15 @@ static int check_region(const char *name, const struct wire_ref *ref)
 	return 0;
 }
 
-static int check_blocks(const struct wire_place *p, const struct grant *g, struct cursor *at)
+static int check_blocks(const struct wire_place *p, uint64_t row, const struct grant *g,
+			struct cursor *at)
 {
 	if (p->block_elems < 1 || p->block_elems > p->elems)
 		return err_set(EPROTO, "block_elems: %" PRIu64 "; must be 1 to %" PRIu64,
 			       p->block_elems, p->elems);
+	if (p->block_elems % row)
+		return err_set(EPROTO, "block_elems: %" PRIu64 "; must be whole rows of %" PRIu64,
+			       p->block_elems, row);
 	uint64_t blocks = (p->elems - 1) / p->block_elems + 1;
 	if (p->blocks != blocks)
 		return err_set(EPROTO,
@@ -99,7 +103,7 @@ static int check_place(const struct wire_place *p, const struct grant_need *need
 	if (p->elems != need->elems)
 		return err_set(EPROTO, "elems: %" PRIu64 "; %" PRIu64 " were declared", p->elems,
 			       need->elems);
-	int rc = check_blocks(p, g, at);
+	int rc = check_blocks(p, need->row, g, at);
 	if (rc == 0)
 		rc = check_span("weights_off", p->weights_off, need->weights, g->weights.len,
 				&at->weights);

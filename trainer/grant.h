@@ -19,7 +19,7 @@ struct grant {
 
 /* What was declared for a parameter, as far as memory goes. */
 struct grant_need {
-	uint64_t elems;
+	uint64_t elems, row; /* row: elements that lie in one block; 1 but for tables */
 	uint64_t weights, slot, request, landing; /* bytes; request: 0 but for tables */
 };
 
@@ -29,7 +29,7 @@ struct grant_need {
  *     region, behind the words at its start, 64-byte aligned, and no two overlap; so do the landing
  *     areas, in a mailbox of grant_mailbox_len bytes, which is less than 2^58;
  *  2. blocks 0 .. blocks-1 belong to the parameters in their order, all but a parameter's last have
- *     block_elems elements, and that one has 1 at least;
+ *     block_elems elements, and that one has 1 at least; block_elems is a multiple of `row`;
  *  3. 1 <= slots <= IMM_MAX_SLOTS, blocks <= IMM_MAX_BLOCKS;
  *  4. no sum or product of these numbers wraps around. */
 int grant_check(const struct grant *g, const struct grant_need *need, uint32_t n);

@@ -108,6 +108,11 @@ static void on_pulled(gs_trainer *t, const struct imm *imm, uint32_t len)
 		return;
 	}
 	gs_param *p = t->owner[imm->block];
+	if (param_is_table(p)) {
+		if (rows_answered(p, imm->slot == IMM_REFUSED, len) < 0)
+			trainer_breach(t);
+		return;
+	}
 	uint32_t want = tp_imm_len(
 	    t->conn, p->weight_size * block_elems(p, imm->block - p->first_block));
 	if (len != want) {

@@ -187,7 +187,7 @@ static int pull_mapped(const struct pull *pull, enum gs_consistency how)
 
 /* In sync mode nobody writes a parameter between a release and this trainer's push of it, or its
  * barrier: then any copy will do. */
-static bool stands_still(const gs_trainer *t, const struct pull *pull)
+bool pull_stands_still(const gs_trainer *t, const struct pull *pull)
 {
 	if (!trainer_is_sync(t) || t->posted)
 		return false;
@@ -241,7 +241,7 @@ int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n
 				     p[i]->wire.name);
 	}
 	if (rc == 0)
-		pull.still = stands_still(t, &pull);
+		pull.still = pull_stands_still(t, &pull);
 	trainer_exit(t);
 	if (rc < 0 || n == 0)
 		return rc;

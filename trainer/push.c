@@ -19,7 +19,7 @@
  * is at work on the first piece while the next one is copied. */
 #define PIECE_BYTES (512u << 10)
 
-static uint8_t *slot_of(const gs_param *p, uint64_t push)
+uint8_t *push_slot(const gs_param *p, uint64_t push)
 {
 	return p->ring + credits_slot(push, p->t->slots) * p->ring_stride;
 }
@@ -29,8 +29,9 @@ static uint8_t *slot_of(const gs_param *p, uint64_t push)
 bool push_credited(gs_param *p, uint64_t wanted)
 {
 	gs_trainer *t = p->t;
+	uint32_t blocks = param_is_table(p) ? 1 : p->blocks; /* a table's credits are its first's */
 
-	for (uint32_t i = 0; wanted > 0 && i < p->blocks; i++) {
+	for (uint32_t i = 0; wanted > 0 && i < blocks; i++) {
 		uint32_t block = p->first_block + i;
 		uint64_t credit = word_acquire(t->mail, layout_credit_off(block));
 
@@ -58,7 +59,7 @@ static bool is_credited(gs_trainer *t, void *arg)
 	return push_credited(w->p, w->pushes);
 }
 
-static int wait_credited(gs_trainer *t, gs_param *p)
+int push_wait_credited(gs_trainer *t, gs_param *p)
 {
 	struct wanted w = {p, credits_needed(p->pushes, t->slots)};
 
@@ -69,7 +70,7 @@ static int wait_credited(gs_trainer *t, gs_param *p)
  * step is pushed only once the one before it is released: the slot is free. */
 static int wait_for_slot(gs_trainer *t, gs_param *p)
 {
-	return trainer_is_sync(t) ? 0 : wait_credited(t, p);
+	return trainer_is_sync(t) ? 0 : push_wait_credited(t, p);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -85,7 +86,7 @@ static bool wants_answer(const gs_param *p, enum imm_kind kind, uint32_t i)
 
 /* What the server has to know about the push, if it is anything that it was not told for this slot
  * before. Over shm the head is the server's memory; over a network its copy is sent ahead. */
-static int tell_head(struct chain *chain, gs_param *p, uint32_t slot)
+int push_head(struct chain *chain, gs_param *p, uint32_t slot, uint32_t rows, uint32_t flags)
 {
 	gs_trainer *t = p->t;
 	float scale = p->accumulate > 1 ? p->sum_scale : t->grad_scale;
@@ -93,6 +94,8 @@ static int tell_head(struct chain *chain, gs_param *p, uint32_t slot)
 	    .weight = t->samples == 1 ? 0 : t->samples,
 	    .scale = scale == 1 ? 0 : scale,
 	    .seen = trainer_is_sync(t) ? 0 : p->seen,
+	    .rows = rows,
+	    .flags = flags,
 	};
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
@@ -115,7 +118,7 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 	gs_trainer *t = p->t;
 	uint32_t slot = credits_slot(push, t->slots);
 	struct chain chain = {.t = t};
-	int rc = first == 0 && kind == IMM_GRAD ? tell_head(&chain, p, slot) : 0;
+	int rc = first == 0 && kind == IMM_GRAD ? push_head(&chain, p, slot, 0, 0) : 0;
 
 	for (uint32_t i = first; rc == 0 && i < end; i++) {
 		uint64_t at = block_first_elem(p, i) * p->grad_size;
@@ -123,7 +126,7 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 		    .kind = TP_OP_WRITE,
 		    .flags = TP_F_IMM,
 		    .imm = imm_block(kind, p->first_block + i, slot, wants_answer(p, kind, i)),
-		    .local = slot_of(p, push) + at,
+		    .local = push_slot(p, push) + at,
 		    .region = t->local_region,
 		    .remote = t->slot_mem,
 		    .offset = p->slots_off + slot * p->slots_stride + at,
@@ -149,7 +152,7 @@ static uint32_t end_of_piece(const gs_param *p, uint32_t first)
 static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const void *src)
 {
 	gs_trainer *t = p->t;
-	uint8_t *slot = slot_of(p, push);
+	uint8_t *slot = push_slot(p, push);
 	int rc = 0;
 
 	for (uint32_t first = 0, end; rc == 0 && first < p->blocks; first = end) {
@@ -176,11 +179,11 @@ static int send_halves(gs_param *p, unsigned shift)
 	gs_trainer *t = p->t;
 
 	pthread_mutex_lock(&t->lock);
-	int rc = wait_credited(t, p);
+	int rc = push_wait_credited(t, p);
 	uint64_t push = p->pushes;
 	p->pushes += rc == 0;
 	pthread_mutex_unlock(&t->lock);
-	uint8_t *slot = slot_of(p, push);
+	uint8_t *slot = push_slot(p, push);
 	for (uint64_t i = 0; rc == 0 && i < p->elems; i++) {
 		uint32_t bits;
 		uint16_t half;
@@ -207,7 +210,7 @@ int push_initial(gs_param *p)
 
 /* ---- the API --------------------------------------------------------------------------------- */
 
-static int may_push(const gs_trainer *t, const gs_param *p)
+int push_allowed(const gs_trainer *t, const gs_param *p)
 {
 	if (t->welcome.mode == WIRE_ASYNC)
 		return 0;
@@ -222,7 +225,7 @@ static int may_push(const gs_trainer *t, const gs_param *p)
 	return 0;
 }
 
-static int enter_param(gs_trainer *t, const gs_param *p)
+int push_enter(gs_trainer *t, const gs_param *p)
 {
 	int rc = trainer_enter_working(t);
 
@@ -237,7 +240,7 @@ static int enter_param(gs_trainer *t, const gs_param *p)
 /* Enters with the right to the next push of p, and its slot free where one is used. */
 static int enter_push(gs_trainer *t, gs_param *p)
 {
-	int rc = enter_param(t, p);
+	int rc = push_enter(t, p);
 
 	if (rc < 0)
 		return rc;
@@ -245,7 +248,7 @@ static int enter_push(gs_trainer *t, gs_param *p)
 		rc = err_set(EINVAL, "parameter \"%s\" is a table: call gs_push_rows",
 			     p->wire.name);
 	if (rc == 0)
-		rc = may_push(t, p);
+		rc = push_allowed(t, p);
 	if (rc == 0 && p->accumulate == 1)
 		rc = wait_for_slot(t, p);
 	if (rc < 0)
@@ -260,7 +263,7 @@ int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out)
 	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	*out = p->accumulate > 1 ? p->addend : slot_of(p, p->pushes);
+	*out = p->accumulate > 1 ? p->addend : push_slot(p, p->pushes);
 	trainer_exit(t);
 	return 0;
 }
@@ -283,8 +286,8 @@ int push_flush(gs_param *p)
 		return rc;
 	uint64_t push = begin_push(t, p);
 	pthread_mutex_unlock(&t->lock);
-	sum_take(p, slot_of(p, push));
-	rc = send_from(p, IMM_GRAD, push, slot_of(p, push));
+	sum_take(p, push_slot(p, push));
+	rc = send_from(p, IMM_GRAD, push, push_slot(p, push));
 	pthread_mutex_lock(&t->lock);
 	return rc;
 }
@@ -343,7 +346,7 @@ static int wait_applied(gs_trainer *t, gs_param *p)
 
 int gs_wait_applied(gs_trainer *t, gs_param *p)
 {
-	int rc = enter_param(t, p);
+	int rc = push_enter(t, p);
 
 	if (rc < 0)
 		return rc;

@@ -83,10 +83,20 @@ int gs_get_counts(gs_trainer *t, struct gs_counts *out)
 	return 0;
 }
 
+static bool is_noticed(gs_trainer *t, void *count)
+{
+	return t->refused_noticed >= *(uint64_t *)count;
+}
+
 int trainer_refused(gs_trainer *t)
 {
+	uint64_t count = word_acquire(t->mail, offsetof(struct layout_mailbox_head, refused));
+	/* The count comes with what was waited for, and the notice by itself. */
+	int rc = trainer_wait(t, is_noticed, &count, t->timeout_ms, "the notice of a refused push");
 	int refused = t->refused;
 
+	if (rc < 0)
+		return rc;
 	t->refused = 0;
 	return refused ? err_set(refused, "%s", t->refused_text) : 0;
 }

@@ -37,7 +37,10 @@ static struct grant_need need_of(const gs_param *p)
 {
 	uint64_t tensor = p->elems * p->weight_size;
 
+	if (param_is_table(p))
+		return rows_need(p);
 	return (struct grant_need){
+	    .row = 1,
 	    .elems = p->elems,
 	    .weights = tensor,
 	    .slot = p->elems * p->grad_size,
@@ -138,7 +141,14 @@ static void place_mapped_rings(gs_trainer *t, uint8_t *slots)
 		p->ring = slots + p->slots_off;
 		p->ring_stride = p->slots_stride;
 		p->heads = (struct layout_push_head *)(void *)(slots + p->heads_off);
+		if (param_is_table(p))
+			p->request = (struct layout_request_head *)(void *)(slots + p->request_off);
 	}
+}
+
+static uint64_t slot_bytes(const gs_param *p)
+{
+	return param_is_table(p) ? rows_need(p).slot : p->elems * p->grad_size;
 }
 
 /* Two version words for each block. */
@@ -156,8 +166,8 @@ static int make_local_rings(gs_trainer *t)
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		gs_param *p = t->param[i];
 
-		p->ring_stride = layout_align(p->elems * p->grad_size, LAYOUT_ALIGN);
-		len += heads + t->slots * p->ring_stride;
+		p->ring_stride = layout_align(slot_bytes(p), LAYOUT_ALIGN);
+		len += heads + t->slots * p->ring_stride + rows_local_bytes(p);
 	}
 	int rc = tp_arena_create("gradslot gradients", len, TP_ARENA_PREFAULT, &t->local);
 	if (rc == 0)
@@ -172,6 +182,9 @@ static int make_local_rings(gs_trainer *t)
 		p->heads = (struct layout_push_head *)(void *)at;
 		p->ring = at + heads;
 		at += heads + t->slots * p->ring_stride;
+		if (param_is_table(p))
+			rows_place_local(p, at);
+		at += rows_local_bytes(p);
 	}
 	return 0;
 }

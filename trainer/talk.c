@@ -114,6 +114,7 @@ static bool take_aside(gs_trainer *t, const struct wire_msg *msg)
 	}
 	if (msg->kind == WIRE_NOTICE && t->phase >= PHASE_WORK && msg->notice.param < t->n_params) {
 		t->refused = -wire_error_errno(msg->notice.code);
+		t->refused_noticed = msg->notice.refused;
 		snprintf(t->refused_text, sizeof(t->refused_text), "parameter \"%.127s\": %.300s",
 			 t->param[msg->notice.param]->wire.name, msg->notice.text);
 		return true;

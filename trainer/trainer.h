@@ -9,6 +9,8 @@
  *  settings.c  rates, scales, counts         sum.c       accumulation
  *  pull.c      weights: which way            pull_wire.c reading them over a network
  *  leave.c     gs_leave                      pull_queue.c asking for them through the queue
+ *  rows.c      rows of tables, out           rows_wire.c reading them over a network
+ *  rows_pull.c and in: which way
  *
  * Invariants:
  *  1. `lock` guards every field but those that are constant once gs_start returned. Nothing is
@@ -65,6 +67,13 @@ struct gs_param {
 	struct layout_push_head *heads;
 	uint64_t ring_stride; /* bytes */
 	bool by_queue;        /* every pull is ordered: the server keeps what it answers */
+
+	/* Tables: where requests are written, like the slots; over a network, two version words for
+	 * each row that a pull has under way. */
+	struct layout_request_head *request;
+	uint64_t *row_versions;
+	uint32_t rows_asked; /* of the request under way */
+	bool rows_refused;   /* what its answer said */
 
 	/* Accumulation: the sum so far, in float, and where a push that is to be added is made. */
 	uint32_t accumulate;
@@ -138,6 +147,7 @@ struct gs_trainer {
 	float samples, grad_scale; /* of the pushes from now on */
 	bool rate_asked;           /* a set_rate is unanswered */
 	int refused;               /* what a notice said, and nobody was told yet: errno, text */
+	uint64_t refused_noticed;  /* refused pushes that notices told of */
 	char refused_text[512];
 
 	uint64_t step; /* sync, ssp: the step that is being made */
@@ -211,6 +221,30 @@ int push_initial(gs_param *p);
 bool push_credited(gs_param *p, uint64_t wanted);
 /* Sends what was accumulated of p so far. With the lock, which it lets go of meanwhile. */
 int push_flush(gs_param *p);
+/* Enters, with a parameter of this trainer's; with the right to push it now; with a slot free. */
+int push_enter(gs_trainer *t, const gs_param *p);
+int push_allowed(const gs_trainer *t, const gs_param *p);
+int push_wait_credited(gs_trainer *t, gs_param *p);
+uint8_t *push_slot(const gs_param *p, uint64_t push);
+/* What goes ahead of a slot. `rows` and `flags`: of tables. */
+int push_head(struct chain *chain, gs_param *p, uint32_t slot, uint32_t rows, uint32_t flags);
+
+/* ---- rows*.c --------------------------------------------------------------------------------- */
+
+/* What a table needs of the grant; and, over a network, beside what mirrors its slots. */
+struct grant_need rows_need(const gs_param *p);
+uint64_t rows_local_bytes(const gs_param *p);
+void rows_place_local(gs_param *p, uint8_t *at);
+/* The answer to a pull of rows came, `len` bytes in its last piece. -EPROTO. */
+int rows_answered(gs_param *p, bool refused, uint32_t len);
+/* -ERANGE: the table does not have one of them. */
+int rows_check_ids(const gs_param *p, const int64_t *ids, size_t n);
+
+/* Up to pull_rows rows, with p taken and the lock let go of: asked for; read. */
+int rows_gather(gs_param *p, const int64_t *ids, uint32_t n, void *dst);
+/* READs that n rows take. */
+uint64_t rows_count_reads(gs_param *p, const int64_t *ids, size_t n, bool still);
+int rows_read_wire(gs_param *p, const int64_t *ids, uint32_t n, bool still, void *dst);
 
 /* ---- settings.c ------------------------------------------------------------------------------ */
 
@@ -239,6 +273,8 @@ int pull_begin(gs_trainer *t, const struct pull *pull);
 void pull_end(gs_trainer *t, const struct pull *pull);
 /* The same, and copies the landing areas to where they are wanted if rc is 0; returns rc. */
 int pull_finish(gs_trainer *t, const struct pull *pull, int rc);
+/* Nobody writes these weights until this trainer pushes or posts its barrier (sync mode). */
+bool pull_stands_still(const gs_trainer *t, const struct pull *pull);
 /* Every read and answer of it has come. */
 int pull_wait(gs_trainer *t, const struct pull *pull);
 
@@ -257,6 +293,27 @@ enum { PULL_TRIES = 8 };
 static inline uint8_t *param_landing(const gs_param *p)
 {
 	return p->t->mail + p->landing_off;
+}
+
+static inline bool param_is_table(const gs_param *p)
+{
+	return p->wire.storage != WIRE_DENSE;
+}
+
+/* Of a table: elements and bytes of a row, and the block that has it. */
+static inline uint64_t param_dim(const gs_param *p)
+{
+	return p->wire.dim[1];
+}
+
+static inline uint64_t param_row_bytes(const gs_param *p)
+{
+	return param_dim(p) * p->weight_size;
+}
+
+static inline uint32_t param_row_block(const gs_param *p, int64_t row)
+{
+	return p->first_block + (uint32_t)((uint64_t)row * param_dim(p) / p->block_elems);
 }
 
 static inline bool trainer_is_sync(const gs_trainer *t)

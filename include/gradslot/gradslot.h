@@ -71,7 +71,9 @@
  *       s += mean of the row's g^2;  w -= lr·g/(sqrt(s + initial_accumulator) + eps)
  * Norms (lars, lamb) are of the whole tensor; these two are for dense parameters. Of a table's rows
  * those that are pushed are updated, with all of their state, and the others are left alone (as
- * torch.optim.SparseAdam, which is adam with eps_hat=1); t counts the table's updates.
+ * torch.optim.SparseAdam, which is adam with eps_hat=1); t counts the table's updates. Tables have
+ * one more setting: with lazy=0 the other rows are updated too, with a gradient of zero, as a dense
+ * tensor's would be.
  *
  * Settings of all of them, which act in this order; 0, the default, does nothing:
  *   clip_norm         g is scaled down to this norm, the parameter's own
@@ -246,7 +248,8 @@ enum gs_nonfinite {
 enum gs_kind {
 	GS_DENSE,  /* a tensor */
 	GS_TABLE,  /* shape [rows, dim]: rows are pushed and pulled by number, 0 .. rows-1 */
-	GS_HASHED, /* shape [capacity, dim]: rows have any 64-bit key, and appear on first touch */
+	GS_HASHED, /* shape [capacity, dim]: rows have any 64-bit key, and appear on first touch. What
+		    * a key's row begins with depends on init_seed and the key alone */
 };
 
 struct gs_param_desc {
@@ -280,10 +283,13 @@ struct gs_param_desc {
 	uint32_t slot_rows;   /* rows that go in one piece; 0: 4096, or push_rows if that is less */
 	uint32_t pull_rows;   /* rows that a pull has under way at once; 0: 4096 */
 	/* Hashed tables: */
-	uint32_t admit_after; /* touches (pushes or pulls) before a key gets a row; until then it
-			       * reads as its initial values, and pushes of it are dropped. 0: 1 */
-	uint64_t evict_after; /* a full table gives up a row that the last so many updates of the
-			       * table did not touch; 0: never, a new key is refused (-ENOSPC) */
+	uint32_t admit_after; /* a key gets its row at this touch (a push or a pull that names it);
+			       * until then it reads as its initial values, and pushes of it are
+			       * dropped. Counted in fixed memory: a key may get in too early, and
+			       * touches far apart fade. 0: 1; at most 65535 */
+	uint64_t evict_after; /* a full table gives up the row that was touched longest ago, if the
+			       * last so many updates of the table did not touch it; 0: never, a
+			       * new key is refused (-ENOSPC) */
 };
 #define GS_PARAM_DESC_INIT                                                                         \
 	{                                                                                          \
@@ -391,8 +397,11 @@ enum gs_rows_way { GS_ROWS_AUTO, GS_ROWS_READ, GS_ROWS_GATHER };
 /* Reads n rows into dst[i * dim ...], in weight_dtype; ids may repeat. Each row is whole (of one
  * version). GS_ROWS_GATHER sees all that this trainer pushed before. GS_ROWS_READ and GS_ROWS_AUTO
  * see in sync mode what the last release left, elsewhere what there is.
+ * Of a hashed table pulls touch rows too: a new key gets one. One pull of a table at a time: others
+ * wait. After a failure that ends the trainer, part of dst may be written when n > pull_rows.
  * Errors: -ERANGE (an id that the table does not have), -EINVAL (not a table), -EOPNOTSUPP
- * (GS_ROWS_READ of a hashed table), -ENOSPC (hashed: new keys do not fit; dst is untouched). */
+ * (GS_ROWS_READ of a hashed table), -ENOSPC (hashed: new keys do not fit; dst is untouched), -ENOMEM
+ * (hashed, and n > pull_rows). */
 GS_API int gs_pull_rows(gs_trainer *t, gs_param *p, const int64_t *ids, size_t n,
 			enum gs_rows_way way, void *dst);
 

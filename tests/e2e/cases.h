@@ -27,5 +27,8 @@ TCase *bad_talk_case(void);
 TCase *bad_address_case(void);
 TCase *deaths_case(void);
 TCase *server_end_case(void);
+TCase *rows_case(void);
+TCase *rows_bad_case(void);
+TCase *hashed_case(void);
 
 #endif

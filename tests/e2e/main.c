@@ -19,6 +19,7 @@ static TCase *(*const cases[])(void) = {
     stale_case,     init_case,       buffers_case,     big_case,    optimizers_case,
     formats_case,   reduce_case,     accumulate_case,  clip_case,   nonfinite_case,
     bad_data_case, bad_talk_case,   bad_address_case, deaths_case, server_end_case,
+    rows_case,     rows_bad_case,   hashed_case,
 };
 
 int main(int argc, char **argv)

@@ -123,7 +123,9 @@ static struct wire_msg longest_error(void)
 static struct wire_msg longest_notice(void)
 {
 	struct wire_msg m = {.kind = WIRE_NOTICE,
-			     .notice = {.param = UINT32_MAX, .code = WIRE_E_CAPACITY}};
+			     .notice = {.param = UINT32_MAX,
+					.code = WIRE_E_CAPACITY,
+					.refused = UINT64_MAX}};
 
 	fill(m.notice.text, sizeof(m.notice.text), '!');
 	return m;

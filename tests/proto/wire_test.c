@@ -103,6 +103,9 @@ SPOIL(table_dims, *m = sample(19); m->declare.param[0].ndim = 1)
 SPOIL(table_init, *m = sample(19); m->declare.param[0].init = WIRE_INIT_TRAINER)
 SPOIL(no_slot_rows, *m = sample(19); m->declare.param[0].slot_rows = 0)
 SPOIL(few_push_rows, *m = sample(19); m->declare.param[0].push_rows = 4095)
+SPOIL(long_rows, *m = sample(19); m->declare.param[0].dim[0] = 1;
+      m->declare.param[0].dim[1] = UINT64_C(1) << 39; m->declare.param[0].slot_rows = 1;
+      m->declare.param[0].push_rows = 2)
 SPOIL(huge_pull_rows, *m = sample(19); m->declare.param[0].pull_rows = UINT32_MAX)
 SPOIL(admit_table, *m = sample(19); m->declare.param[0].storage = WIRE_TABLE)
 SPOIL(nan_rate, *m = sample(17); m->set_rate.rate = NAN)
@@ -165,6 +168,7 @@ static const struct bound bounds[] = {
     {"init: a table's first values are constant, uniform or normal", table_init},
     {"slot_rows: 0; must be 1 to 67108864", no_slot_rows},
     {"push_rows: 4095; must be 4096 to 67108864", few_push_rows},
+    {"push_rows: 2 rows of 549755813888 elements; the limit is 1099511627775", long_rows},
     {"pull_rows: 4294967295; must be 1 to 67108864", huge_pull_rows},
     {"only hashed tables have them", admit_table},
     {"set_rate message: rate: nan; must be a finite number", nan_rate},

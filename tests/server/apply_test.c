@@ -4,25 +4,11 @@
  */
 #include "server/apply.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "server/internal.h"
 #include "suite.h"
-
-START_TEST(clips)
-{
-	ck_assert(apply_clip(1, 0) == 1);
-	ck_assert(apply_clip(1, 0.25) == 1);
-	ck_assert(apply_clip(0.5, 0.25) == (float)(0.5 / (0.5 + 1e-6)));
-	ck_assert(apply_clip(3, 144) == (float)(3 / (12 + 1e-6)));
-	/* The largest floats' squares are still numbers. */
-	ck_assert(apply_clip(1, 1e80) == (float)(1 / (1e40 + 1e-6)));
-	ck_assert(apply_clip(1, (double)INFINITY) == 0);
-	ck_assert(isnan(apply_clip(1, (double)NAN)));
-}
-END_TEST
 
 enum { ELEMS = 3 * 257 };
 
@@ -120,7 +106,6 @@ int main(void)
 	TCase *t = tcase_create("apply");
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_add_test(t, clips);
 	tcase_add_test(t, planes);
 	tcase_add_test(t, an_update);
 	return run_suite("apply", t);

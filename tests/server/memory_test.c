@@ -14,15 +14,18 @@ static const struct memory_plan plan = {
     .weights = 64 * MIB,
     .state = 32 * MIB,
     .blocks = 1 * MIB,
+    .tables = 11 * MIB,
     .slots = 128 * MIB,
     .bookkeeping = 2 * MIB,
+    .backups = 17 * MIB,
+    .parts = 13 * MIB,
     .staging = 3 * MIB,
     .trainers = 4,
 };
 
 START_TEST(sums)
 {
-	ck_assert_uint_eq(memory_total(&plan), (64 + 32 + 1 + (128 + 2 + 3) * 4) * MIB);
+	ck_assert_uint_eq(memory_total(&plan), (64 + 32 + 1 + 11 + (128 + 2 + 17 + 13 + 3) * 4) * MIB);
 	ck_assert_uint_eq(memory_pinned(&plan), (64 + 128 + 3) * 4 * MIB);
 }
 END_TEST
@@ -44,9 +47,11 @@ END_TEST
 
 START_TEST(describes_each_term)
 {
-	static const char *const words[] = {"64.0", "32.0", "1.0",        "128.0",
-					    "2.0",  "3.0",  "4 trainers", "629.0"};
-	char text[256];
+	static const char *const words[] = {"weights 64.0", "state 32.0",      "blocks 1.0",
+					    "tables 11.0",  "slots 128.0",     "bookkeeping 2.0",
+					    "backups 17.0", "parts 13.0",      "staging 3.0",
+					    "4 trainers",   "760.0"};
+	char text[320];
 
 	memory_describe(&plan, text, sizeof(text));
 	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
@@ -74,10 +79,10 @@ START_TEST(says_the_sum_and_the_limit)
 	struct memory_limits l = {100 * MIB, "--max-memory", UINT64_MAX};
 
 	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
-	EXPECT_TEXT("629.0 MiB", "--max-memory", "100.0 MiB");
+	EXPECT_TEXT("760.0 MiB", "--max-memory", "100.0 MiB");
 	l.ram_what = "MemAvailable";
 	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
-	EXPECT_TEXT("629.0 MiB", "MemAvailable", "100.0 MiB");
+	EXPECT_TEXT("760.0 MiB", "MemAvailable", "100.0 MiB");
 	l = (struct memory_limits){UINT64_MAX, "MemAvailable", 8 * MIB};
 	ck_assert_int_eq(memory_check(&plan, &l), -ENOMEM);
 	EXPECT_TEXT("780.0 MiB", "RLIMIT_MEMLOCK", "8.0 MiB", "ulimit -l");

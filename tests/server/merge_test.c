@@ -18,7 +18,7 @@ static float merged(struct merge *m, enum wire_reduce reduce, unsigned n, const 
 	for (unsigned i = 0; i < n; i++) {
 		struct slot slot = {.data = grad[i], .weight = weight[i], .scale = scale[i]};
 
-		merge_add(m, &slot);
+		merge_slot(m, &slot);
 	}
 	merge_end(m);
 	ck_assert_uint_eq(m->grads.n, n);

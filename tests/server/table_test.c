@@ -11,6 +11,7 @@
 
 #include "proto/layout.h"
 #include "server/internal.h"
+#include "server/rows.h"
 #include "suite.h"
 #include "transport/transport.h"
 
@@ -85,6 +86,9 @@ START_TEST(refuses_bad_declarations)
 	decl[1] = momentum("b", 7, 0);
 	decl[1].setting[1].value = 1.5;
 	refused(decl, 2, "1.5", "\"b\"");
+	decl[1] = sgd("b", 7, 0);
+	snprintf(decl[1].rule, sizeof(decl[1].rule), "rowwise_adagrad");
+	refused(decl, 2, "rowwise_adagrad is for tables", "\"b\"");
 	decl[1] = sgd("b", 2, GEOMETRY_MAX_BLOCK_BYTES);
 	refused(decl, 2, "row", "\"b\"");
 	decl[1] = sgd("b", 1ULL << 39, 0);
@@ -247,6 +251,120 @@ START_TEST(blocks_of_a_trainer_are_counted)
 }
 END_TEST
 
+/* ---- tables of rows ----------------------------------------------------------------------------
+ */
+
+static struct wire_param rows_of(const char *name, uint64_t rows, uint64_t dim)
+{
+	struct wire_param p = sgd(name, rows, dim);
+
+	p.storage = WIRE_TABLE;
+	p.slot_rows = 10;
+	p.push_rows = 100;
+	p.pull_rows = 7;
+	return p;
+}
+
+START_TEST(tables_are_placed)
+{
+	struct wire_param decl[] = {rows_of("t", 1000, 30), sgd("line", 10, 0),
+				    rows_of("short", 5, 1)};
+	struct table *t;
+
+	strcpy(decl[0].rule, "rowwise_adagrad");
+	decl[0].grad_type = decl[2].weight_type = WIRE_BF16;
+	ck_assert_int_eq(table_create(srv, decl, 3, &t), 0);
+	const struct wire_place *p = &t->param[0].place, *next = &t->param[1].place;
+	ck_assert_uint_eq(p->block_elems, 8 * 30); /* whole rows within 1 KiB */
+	ck_assert_uint_eq(p->slots_stride, layout_align(10 * (8 + 30 * 2), LAYOUT_ALIGN));
+	ck_assert_uint_eq(p->request_off, p->heads_off + layout_align(64 * t->slots, LAYOUT_ALIGN));
+	ck_assert_uint_eq(p->slots_off,
+			  p->request_off + layout_align(64 + 7 * 8, LAYOUT_ALIGN));
+	ck_assert_uint_eq(next->heads_off, p->slots_off + t->slots * p->slots_stride);
+	ck_assert_uint_eq(next->landing_off, p->landing_off + layout_align(7 * 30 * 4, LAYOUT_ALIGN));
+	ck_assert_uint_eq(next->request_off, 0);
+	/* A pull of one short row has room for the key of a refusal. */
+	ck_assert_uint_eq(t->mailbox_len, t->param[2].place.landing_off + LAYOUT_ALIGN);
+	ck_assert_uint_eq(t->units, 3);
+	/* A float for each row is the state; the other table's own weights are private. */
+	ck_assert_uint_eq(t->plan.state, layout_align(1000 * 4, LAYOUT_ALIGN) + LAYOUT_ALIGN);
+	ck_assert_int_eq(table_allocate(t), 0);
+	table_destroy(t);
+}
+END_TEST
+
+/* Merging is charged for what can be pushed: by a trainer, and by all in a step. */
+START_TEST(tables_are_charged)
+{
+	struct wire_param small = rows_of("t", 150, 4), hashed = rows_of("h", 1000, 4);
+	struct table *t, *u;
+
+	ck_assert_int_eq(table_create(srv, &small, 1, &t), 0);
+	ck_assert_uint_eq(t->plan.parts, rowset_bytes(100, 4));
+	ck_assert_uint_ge(t->plan.tables, rowset_bytes(150, 4));
+	ck_assert_uint_lt(t->plan.tables, rowset_bytes(300, 4));
+	hashed.storage = WIRE_HASHED;
+	hashed.admit_after = 2;
+	ck_assert_int_eq(table_create(srv, &hashed, 1, &u), 0);
+	ck_assert_uint_ge(u->plan.tables, rowset_bytes(300, 4) + keymap_bytes(1000, 2));
+	table_destroy(t);
+	table_destroy(u);
+}
+END_TEST
+
+START_TEST(tables_that_differ)
+{
+	struct wire_param ours = rows_of("t", 150, 4), theirs = ours;
+	struct table *t;
+
+	ck_assert_int_eq(table_create(srv, &ours, 1, &t), 0);
+	theirs.setting[theirs.n_settings++] = (struct wire_setting){"lazy", 1};
+	ck_assert_int_eq(table_compare(t, &theirs, 1), 0);
+	theirs.setting[1].value = 0;
+	ck_assert_int_eq(table_compare(t, &theirs, 1), -EINVAL);
+	EXPECT_TEXT("\"t\"", "lazy=0");
+	theirs = ours;
+	theirs.push_rows = 101;
+	ck_assert_int_eq(table_compare(t, &theirs, 1), -EINVAL);
+	EXPECT_TEXT("\"t\"", "push_rows 101", "push_rows 100");
+	table_destroy(t);
+}
+END_TEST
+
+START_TEST(tables_that_are_refused)
+{
+	struct wire_param p = rows_of("t", 150, 1 << 20);
+	struct table *t;
+
+	p.slot_rows = p.push_rows = 300;
+	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
+	EXPECT_TEXT("\"t\"", "slot_rows is 300", "1073741824");
+	p.slot_rows = 1;
+	p.pull_rows = 300;
+	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
+	EXPECT_TEXT("\"t\"", "pull_rows is 300", "1073741824");
+	p = rows_of("t", 150, 4);
+	strcpy(p.rule, "lars");
+	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
+	EXPECT_TEXT("\"t\"", "\"lars\"", "by rows");
+	p = sgd("d", 150, 4);
+	strcpy(p.rule, "rowwise_adagrad");
+	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
+	EXPECT_TEXT("\"d\"", "\"rowwise_adagrad\"", "for tables");
+	srv->opt.mode = SRV_ASYNC;
+	p = rows_of("t", 150, 4);
+	p.setting[p.n_settings++] = (struct wire_setting){"dc_lambda", 0.1};
+	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
+	EXPECT_TEXT("\"t\"", "dc_lambda is 0.1", "in tables");
+	p = rows_of("t", 150, 4);
+	p.storage = WIRE_HASHED;
+	p.push_rows = 1 << 26;
+	srv->opt.trainers = 64;
+	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
+	EXPECT_TEXT("\"t\"", "push_rows is 67108864", "64 trainers", "1073741824");
+}
+END_TEST
+
 /* ---- comparing ---------------------------------------------------------------------------------
  */
 
@@ -324,6 +442,10 @@ int main(void)
 	tcase_add_test(t, blocks_cover_their_parameter);
 	tcase_add_test(t, initial_values_do_not_depend_on_the_cut);
 	tcase_add_test(t, blocks_of_a_trainer_are_counted);
+	tcase_add_test(t, tables_are_placed);
+	tcase_add_test(t, tables_are_charged);
+	tcase_add_test(t, tables_that_differ);
+	tcase_add_test(t, tables_that_are_refused);
 	tcase_add_test(t, the_same_in_other_words);
 	tcase_add_test(t, differences_name_both_sides);
 	return run_suite("table", t);

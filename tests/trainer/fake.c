@@ -229,6 +229,12 @@ void fake_release(struct fake *f, uint64_t step)
 	fake_imm(f, imm_step(IMM_RELEASE, step), 0, step);
 }
 
+void fake_land(struct fake *f, uint32_t imm, uint64_t off, const void *bytes, uint64_t len)
+{
+	memcpy(f->words, bytes, len);
+	post(f, TP_F_IMM, imm, f->words, off, len);
+}
+
 static uint64_t offset_in_param(const struct wire_place *p, uint32_t block);
 
 void fake_pulled(struct fake *f, uint32_t block)
@@ -307,8 +313,15 @@ static void lay_out_param(struct fake *f, uint32_t i, uint64_t *weights, uint64_
 	p->landing_off = p->weights_off;
 	p->heads_off = *slots;
 	*slots += f->slots * sizeof(struct layout_push_head);
+	if (f->param[i].storage != WIRE_DENSE) {
+		p->request_off = *slots;
+		*slots += layout_align(layout_request_bytes(f->param[i].pull_rows), LAYOUT_ALIGN);
+	}
 	p->slots_off = *slots;
 	p->slots_stride = layout_align(4 * p->elems, LAYOUT_ALIGN);
+	if (f->param[i].storage != WIRE_DENSE)
+		p->slots_stride = layout_align(
+		    layout_slot_bytes(f->param[i].slot_rows, 4 * f->param[i].dim[1]), LAYOUT_ALIGN);
 	*slots += f->slots * p->slots_stride;
 }
 

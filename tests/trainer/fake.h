@@ -84,6 +84,8 @@ void fake_word(struct fake *f, uint64_t off, uint64_t word);
 void fake_credit(struct fake *f, uint32_t block, uint64_t count, bool notify);
 void fake_release(struct fake *f, uint64_t step);
 void fake_pulled(struct fake *f, uint32_t block);
+/* Any bytes at `off` of the mailbox. */
+void fake_land(struct fake *f, uint32_t imm, uint64_t off, const void *bytes, uint64_t len);
 void fake_close(struct fake *f);
 
 /* The conversation, up to and including a stage. */
@@ -161,6 +163,7 @@ Suite *connect_suite(void);
 Suite *start_suite(void);
 Suite *push_suite(void);
 Suite *pull_suite(void);
+Suite *rows_suite(void);
 Suite *hostile_suite(void);
 Suite *threads_suite(void);
 

@@ -47,8 +47,8 @@ END_TEST
 /* ---- grants ---------------------------------------------------------------------------------- */
 
 static const struct grant_need need[2] = {
-    {.elems = 70, .weights = 280, .slot = 280, .landing = 280},
-    {.elems = 3, .weights = 12, .slot = 12, .landing = 12},
+    {.elems = 70, .row = 7, .weights = 280, .slot = 280, .landing = 280},
+    {.elems = 3, .row = 1, .weights = 12, .slot = 12, .landing = 12},
 };
 
 struct sample {
@@ -119,6 +119,7 @@ SPOIL(other_elems, s->place[0].elems = 71)
 SPOIL(huge_elems, s->place[1].elems = UINT64_MAX)
 SPOIL(no_block_elems, s->place[0].block_elems = 0)
 SPOIL(long_blocks, s->place[0].block_elems = 71)
+SPOIL(rows_cut, s->place[0].block_elems = 29)
 SPOIL(wrong_block_count, s->place[0].blocks = 4)
 SPOIL(zero_blocks, s->place[1].blocks = 0)
 SPOIL(blocks_overlap, s->place[1].first_block = 2)
@@ -169,6 +170,7 @@ static const struct {
     {"elems: 18446744073709551615; 3 were declared", huge_elems},
     {"block_elems: 0; must be 1 to 70", no_block_elems},
     {"block_elems: 71; must be 1 to 70", long_blocks},
+    {"block_elems: 29; must be whole rows of 7", rows_cut},
     {"blocks: 4; 70 elements in blocks of 28 make 3", wrong_block_count},
     {"blocks: 0; 3 elements in blocks of 3 make 1", zero_blocks},
     {"first_block: 2; must be 3", blocks_overlap},

@@ -161,6 +161,38 @@ START_TEST(read_sizes)
 }
 END_TEST
 
+/* Short ones that begin in one page and end in the next. */
+START_TEST(over_a_pages_edge)
+{
+	struct pair p;
+
+	pair_open(&p, NULL);
+	pair_memory(&p, 16384, RW);
+	for (size_t len = 2; len <= 70; len += scaled(1, 3)) {
+		for (size_t before = 1; before < len; before += scaled(3, 7)) {
+			size_t at = 4096 - before;
+			char *local = side_local(&p.a);
+
+			memset(local, 0x5a, 16384);
+			fill(side_window(&p.b) + at, len, (uint32_t)len);
+			struct tp_op op = with_signal(op_read(&p.a, at + 4096, at, len), len);
+			side_post(&p.a, &p.b, &op);
+			struct tp_event ev = expect(&p, &p.a, TP_EV_DONE);
+			ck_assert_int_eq(ev.status, 0);
+			check_filled(local + at + 4096, len, (uint32_t)len);
+			ck_assert_int_eq(local[at + 4095], 0x5a);
+			ck_assert_int_eq(local[at + 4096 + len], 0x5a);
+
+			op = with_imm(op_write(&p.a, at + 4096, at + 8192, len), (uint32_t)len);
+			side_post(&p.a, &p.b, &op);
+			ck_assert_uint_eq(expect(&p, &p.b, TP_EV_IMM).imm, len);
+			check_filled(side_window(&p.b) + at + 8192, len, (uint32_t)len);
+		}
+	}
+	pair_close(&p);
+}
+END_TEST
+
 /* One chain: WRITE, WRITE, READ of what they wrote (fenced behind them), WRITE of what was read. */
 START_TEST(chain)
 {
@@ -538,6 +570,7 @@ TCase *data_tests(void)
 	tcase_add_test(t, write_big);
 	tcase_add_test(t, immediate_values);
 	tcase_add_test(t, read_sizes);
+	tcase_add_test(t, over_a_pages_edge);
 	tcase_add_test(t, chain);
 	tcase_add_test(t, fenced_reads);
 	tcase_add_test(t, data_before_immediate);

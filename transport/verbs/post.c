@@ -154,10 +154,21 @@ static bool stands_in(const struct conn *conn, const struct tp_op *op)
 	return (op->flags & TP_F_IMM) && !conn->base.limits.native_imm;
 }
 
+/* Of an op's last chunk: see siw_cut. */
+static uint32_t cut_of(const struct conn *conn, const struct tp_op *op)
+{
+	uint64_t max = conn->base.limits.max_chunk, at = (op->len - 1) / max * max;
+
+	if (op->kind != TP_OP_READ)
+		return 0;
+	return siw_cut(conn->dev, op->remote->ref.addr + op->offset + at, (uint32_t)(op->len - at));
+}
+
 /* Work requests that an op takes, or an error. */
 static int count_wrs(const struct conn *conn, const struct tp_op *op)
 {
-	uint64_t n = chunk_count(op->len, conn->base.limits.max_chunk) + stands_in(conn, op);
+	uint64_t n = chunk_count(op->len, conn->base.limits.max_chunk) + stands_in(conn, op) +
+		     (cut_of(conn, op) > 0);
 
 	if (n > sendq_longest(&conn->sq))
 		return err_set(
@@ -213,14 +224,22 @@ static void chain_chunk(struct conn *conn, const struct tp_op *op, int index, ui
 /* Chains one op, for which there is room in the send queue. Returns like flush. */
 static int chain_op(struct conn *conn, const struct tp_op *op, int index)
 {
-	uint64_t max = conn->base.limits.max_chunk, n = chunk_count(op->len, max);
+	uint64_t max = conn->base.limits.max_chunk, n = chunk_count(op->len, max), at = 0;
+	uint32_t cut = cut_of(conn, op);
 	int failed = -1;
 
-	for (uint64_t i = 0; i < n && failed < 0; i++) {
+	while (at < op->len && failed < 0) {
+		uint32_t len = chunk_len(op->len - at, max, 0);
+
+		if (cut && at + len == op->len) {
+			len = cut;
+			cut = 0;
+		}
 		if (conn->chain.n == CHAIN)
 			failed = flush(conn);
 		if (failed < 0)
-			chain_chunk(conn, op, index, i * max, chunk_len(op->len, max, i));
+			chain_chunk(conn, op, index, at, len);
+		at += len;
 	}
 	if (failed < 0 && stands_in(conn, op)) {
 		bool done = op->flags & TP_F_SIGNAL;

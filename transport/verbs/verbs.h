@@ -311,6 +311,8 @@ struct siw_guard {
 void siw_enter(const struct device *dev, struct siw_guard *guard);
 void siw_leave(const struct device *dev, struct siw_guard *guard);
 /* READs until the peer's side answers, for a while; the poller goes on with it if need be. */
+/* How many bytes of a READ's last chunk must go in a work request of their own; 0: none. */
+uint32_t siw_cut(const struct device *dev, uint64_t remote_addr, uint32_t len);
 void siw_knock(struct conn *conn);
 
 /* ---- describe.c -------------------------------------------------------------------------------
