@@ -258,10 +258,7 @@ static int bench_step(int argc, char **argv)
 			  .duration_s = 3,
 			  .rounds = 3};
 	const struct opt opts[] = {
-	    {"transport", OPT_CHOICE, &b.server.transport, "shm|rdma",
-	     "shared memory, or RDMA through a device of this machine", .choices = job_transports},
-	    {"address", OPT_TEXT, &b.server.address, "HOST[:PORT]",
-	     .help = "rdma: where the server listens; unset: at the first RDMA device's address"},
+	    JOB_SERVER_LINES(b.server),
 	    {"trainers", OPT_NUMBER, &b.server.trainers, "N", "processes that push and pull",
 	     .min = 1, .max = SRV_MAX_TRAINERS},
 	    BENCH_RUN_LINES(b.run),
@@ -270,7 +267,6 @@ static int bench_step(int argc, char **argv)
 	    {"rounds", OPT_NUMBER, &b.rounds, "N",
 	     "new processes so often, and a look at the floor in between", .min = 1,
 	     .max = ROUNDS_MAX},
-	    SRVOPT_LINES(b.server.opt),
 	    {"json", OPT_FLAG, &b.json, NULL, .help = "print the result as one JSON object"},
 	    {NULL},
 	};
@@ -282,11 +278,10 @@ static int bench_step(int argc, char **argv)
 	    NULL, opts};
 
 	int rc = opt_parse(&cmd, argc, argv);
+	if (rc == OPT_RUN)
+		rc = job_server_check(&cmd, &b.server);
 	if (rc != OPT_RUN)
 		return rc;
-	if (b.server.transport != JOB_RDMA && b.server.address)
-		return opt_usage(&cmd, "--address '%s' goes with --transport rdma only",
-				 b.server.address);
 	if (b.server.transport == JOB_RDMA && b.run.view)
 		return opt_usage(&cmd, "--view goes with --transport shm only: over rdma there is "
 				       "nothing to read in place");

@@ -9,12 +9,15 @@
 
 int cmd_serve(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
+int cmd_words(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 
-/* Not for users: what demo and bench start as processes of their own. */
+/* Not for users: what demo, words and bench start as processes of their own. */
 int cmd_demo_trainer(int argc, char **argv);
 int cmd_demo_single(int argc, char **argv);
+int cmd_words_trainer(int argc, char **argv);
+int cmd_words_single(int argc, char **argv);
 int cmd_bench_trainer(int argc, char **argv);
 
 #endif

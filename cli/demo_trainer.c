@@ -6,13 +6,13 @@
 #include "cli/cmd.h"
 #include "cli/demo_job.h"
 #include "cli/json.h"
+#include "cli/member.h"
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "demo/mlp.h"
 #include "demo/pin.h"
-#include "gradslot/gradslot.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -40,12 +40,6 @@ struct work {
 	unsigned loss_n;
 };
 
-/* The library keeps its own text. */
-static int lib(int rc)
-{
-	return rc < 0 ? err_set(-rc, "%s", gs_last_error()) : 0;
-}
-
 static int declare(struct work *w, unsigned p)
 {
 	struct gs_param_desc d = GS_PARAM_DESC_INIT;
@@ -67,23 +61,16 @@ static int declare(struct work *w, unsigned p)
 	d.init_seed = init.seed;
 	d.init_a = init.a;
 	d.init_b = init.b;
-	return lib(gs_declare(w->trainer, &d, &w->params[p]));
+	return member_rc(gs_declare(w->trainer, &d, &w->params[p]));
 }
 
-static int join(struct work *w, const char *uri, int64_t spin_us)
+static int join(struct work *w, const struct training_member *member)
 {
-	struct gs_options opt = GS_OPTIONS_INIT;
-	char name[32];
+	int rc = member_connect(member, "demo", &w->trainer);
 
-	snprintf(name, sizeof(name), "demo trainer %u", w->rank);
-	opt.uri = uri;
-	opt.name = name;
-	opt.rank = (int32_t)w->rank;
-	opt.spin_us = (int32_t)spin_us;
-	int rc = lib(gs_connect(&opt, &w->trainer));
 	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
 		rc = declare(w, p);
-	return rc < 0 ? rc : lib(gs_start(w->trainer));
+	return rc < 0 ? rc : member_rc(gs_start(w->trainer));
 }
 
 static int prepare(struct work *w)
@@ -115,8 +102,8 @@ static int pull(struct work *w)
 
 	for (unsigned p = 0; p < MLP_PARAMS; p++)
 		dst[p] = w->weights[p];
-	return lib(gs_pull_many(w->trainer, w->params, dst, MLP_PARAMS,
-				w->sync ? GS_RELAXED : GS_CONSISTENT));
+	return member_rc(gs_pull_many(w->trainer, w->params, dst, MLP_PARAMS,
+				      w->sync ? GS_RELAXED : GS_CONSISTENT));
 }
 
 static int report(struct work *w, unsigned step)
@@ -148,7 +135,7 @@ static int own_applied(struct work *w)
 	int rc = 0;
 
 	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
-		rc = lib(gs_wait_applied(w->trainer, w->params[p]));
+		rc = member_rc(gs_wait_applied(w->trainer, w->params[p]));
 	return rc;
 }
 
@@ -162,7 +149,7 @@ static int make_gradients(struct work *w, unsigned step, void *buffers[MLP_PARAM
 	double loss;
 
 	for (unsigned p = 0; p < MLP_PARAMS; p++) {
-		int rc = lib(gs_grad_buffer(w->trainer, w->params[p], &buffers[p]));
+		int rc = member_rc(gs_grad_buffer(w->trainer, w->params[p], &buffers[p]));
 
 		if (rc < 0)
 			return rc;
@@ -184,9 +171,9 @@ static int train_step(struct work *w, unsigned step)
 	int rc = make_gradients(w, step, buffers);
 
 	for (unsigned p = 0; p < MLP_PARAMS && rc == 0; p++)
-		rc = lib(gs_push(w->trainer, w->params[p], buffers[p]));
+		rc = member_rc(gs_push(w->trainer, w->params[p], buffers[p]));
 	if (rc == 0)
-		rc = w->steps_end ? lib(gs_step_end(w->trainer)) : own_applied(w);
+		rc = w->steps_end ? member_rc(gs_step_end(w->trainer)) : own_applied(w);
 	return rc < 0 ? rc : pull(w);
 }
 
@@ -199,8 +186,8 @@ static int wait_for_others(struct work *w)
 
 	for (unsigned p = 0; p < MLP_PARAMS; p++) {
 		for (;;) {
-			int rc = lib(gs_block_version(w->trainer, w->params[p],
-						      mlp_params[p].len - 1, &version));
+			int rc = member_rc(gs_block_version(w->trainer, w->params[p],
+							    mlp_params[p].len - 1, &version));
 			if (rc < 0)
 				return rc;
 			if (version >= all)
@@ -246,20 +233,16 @@ static int train(struct work *w)
 		rc = wait_for_others(w);
 	if (rc == 0 && w->rank == 0)
 		rc = result(w);
-	return rc < 0 ? rc : lib(gs_leave(w->trainer));
+	return rc < 0 ? rc : member_rc(gs_leave(w->trainer));
 }
 
 int cmd_demo_trainer(int argc, char **argv)
 {
 	struct demo_run run = demo_run_default();
-	const char *uri = "shm:gradslot";
-	int64_t rank = 0, spin_us = GS_SPIN_DEFAULT;
+	struct training_member member = training_member_default();
 	struct work work = {0};
 	const struct opt opts[] = {
-	    {"uri", OPT_TEXT, &uri, "URI", .help = "the server's"},
-	    {"rank", OPT_NUMBER, &rank, "N", "of this trainer", .min = 0, .max = 47},
-	    {"spin", OPT_NUMBER, &spin_us, "US|forever", "polls before it sleeps", .min = 0,
-	     .max = 1000000000, .word = "forever", .word_value = GS_SPIN_FOREVER},
+	    TRAINING_MEMBER_LINES(member),
 	    DEMO_RUN_LINES(run),
 	    {NULL},
 	};
@@ -273,12 +256,12 @@ int cmd_demo_trainer(int argc, char **argv)
 	work.run = run;
 	work.sync = mode_is_sync(&run.mode);
 	work.steps_end = run.mode.kind != SRV_ASYNC;
-	work.rank = (unsigned)rank;
+	work.rank = (unsigned)member.rank;
 	rc = demo_check_pin();
 	if (rc == 0)
 		rc = prepare(&work);
 	if (rc == 0)
-		rc = join(&work, uri, spin_us);
+		rc = join(&work, &member);
 	if (rc == 0)
 		rc = train(&work);
 	if (rc < 0)

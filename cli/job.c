@@ -37,6 +37,14 @@ struct job {
 	char uri[384];
 };
 
+int job_server_check(const struct opt_command *cmd, const struct job_server *server)
+{
+	if (server->address && server->transport != JOB_RDMA)
+		return opt_usage(cmd, "--address '%s' goes with --transport rdma only",
+				 server->address);
+	return OPT_RUN;
+}
+
 int job_create(const char *name, struct job **out)
 {
 	struct job *job = calloc(1, sizeof(*job));

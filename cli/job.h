@@ -25,6 +25,18 @@ struct job_server {
 	struct srvopt opt;
 };
 
+/* Lines of an option table that fill the struct job_server `s`, without mode and trainers; and what
+ * no line can check. Returns OPT_RUN or EXIT_USAGE. */
+/* clang-format off */
+#define JOB_SERVER_LINES(s) \
+	{"transport", OPT_CHOICE, &(s).transport, "shm|rdma", \
+	 "shared memory, or RDMA through a device of this machine", .choices = job_transports}, \
+	{"address", OPT_TEXT, &(s).address, "HOST[:PORT]", \
+	 .help = "rdma: where the server listens; unset: at the first RDMA device's address"}, \
+	SRVOPT_LINES((s).opt)
+/* clang-format on */
+int job_server_check(const struct opt_command *cmd, const struct job_server *server);
+
 /* `name` is that of the command: it becomes part of the shared memory's name. */
 int job_create(const char *name, struct job **out);
 /* Ends and reaps whatever still runs. NULL is allowed. */

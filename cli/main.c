@@ -15,10 +15,13 @@ static const struct command {
 } commands[] = {
     {"serve", cmd_serve, "run the parameter server"},
     {"demo", cmd_demo, "train on real data and check the result against one process"},
+    {"words", cmd_words, "train word vectors on a real text, through tables by rows"},
     {"bench", cmd_bench, "measure a training step against what the machine can do"},
     {"doctor", cmd_doctor, "say what this machine can do, and why not what it can't"},
     {"demo-trainer", cmd_demo_trainer, NULL},
     {"demo-single", cmd_demo_single, NULL},
+    {"words-trainer", cmd_words_trainer, NULL},
+    {"words-single", cmd_words_single, NULL},
     {"bench-trainer", cmd_bench_trainer, NULL},
 };
 

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "demo/data.h"
 #include "demo/optimizer.h"
-#include "kernels/philox.h"
+#include "demo/shuffle.h"
 
 enum {
 	/* A row is at most 64 times "16,", a digit and a line's end. */
@@ -20,8 +20,7 @@ enum {
 	PIXEL_MAX = 16,
 };
 
-/* What shuffles are made for: the high word of the generator's counter, so that they differ. Epoch
- * e, from 0, has ORDER_EPOCH + e. */
+/* What shuffles are made for, so that they differ. Epoch e, from 0, has ORDER_EPOCH + e. */
 enum order { ORDER_SPLIT, ORDER_EPOCH };
 
 struct digits_feed {
@@ -29,7 +28,7 @@ struct digits_feed {
 	struct digits_config config;
 	unsigned rank, rows;
 	unsigned epoch; /* whose order is held */
-	uint16_t order[DIGITS_TRAIN];
+	uint32_t order[DIGITS_TRAIN];
 	uint8_t y[DIGITS_TRAIN];
 	float x[DIGITS_TRAIN][DIGITS_FEATURES];
 };
@@ -128,23 +127,11 @@ int digits_parse(const char *text, uint8_t rows[DIGITS_ROWS][DIGITS_FEATURES + 1
 	return 0;
 }
 
-/* A random order of 0 .. n-1: Fisher and Yates' shuffle (Knuth, The Art of Computer Programming,
- * volume 2, algorithm 3.4.2 P). The product's high half is uneven by at most n/2^32. */
-static void shuffle(uint64_t seed, uint32_t which, uint16_t *order, unsigned n)
+static void order_of(uint64_t seed, uint32_t which, uint32_t *order, uint32_t n)
 {
-	for (unsigned i = 0; i < n; i++)
-		order[i] = (uint16_t)i;
-	for (unsigned i = n - 1; i > 0; i--) {
-		uint32_t r[4] = {i, 0, which, 0};
-		uint16_t other;
-		unsigned j;
-
-		philox4x32_10(r, seed);
-		j = (unsigned)((uint64_t)r[0] * (i + 1) >> 32);
-		other = order[j];
-		order[j] = order[i];
-		order[i] = other;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		order[i] = i;
+	demo_shuffle(seed, which, 0, order, n);
 }
 
 static void put(const uint8_t row[DIGITS_FEATURES + 1], float *x, uint8_t *y)
@@ -160,7 +147,7 @@ int digits_load(uint64_t seed, struct digits **out)
 	struct raw {
 		char text[TEXT_MAX + 1];
 		uint8_t rows[DIGITS_ROWS][DIGITS_FEATURES + 1];
-		uint16_t order[DIGITS_ROWS];
+		uint32_t order[DIGITS_ROWS];
 	} *raw = malloc(sizeof(*raw));
 	struct digits *d = malloc(sizeof(*d));
 	int rc;
@@ -175,7 +162,7 @@ int digits_load(uint64_t seed, struct digits **out)
 		rc = digits_parse(raw->text, raw->rows);
 	if (rc)
 		goto fail;
-	shuffle(seed, ORDER_SPLIT, raw->order, DIGITS_ROWS);
+	order_of(seed, ORDER_SPLIT, raw->order, DIGITS_ROWS);
 	for (unsigned i = 0; i < DIGITS_TRAIN; i++)
 		put(raw->rows[raw->order[i]], d->train_x[i], &d->train_y[i]);
 	for (unsigned i = 0; i < DIGITS_TEST; i++)
@@ -213,7 +200,7 @@ int digits_feed_create(const struct digits *digits, const struct digits_config *
 	f->rank = rank;
 	f->rows = digits_shard_rows(config);
 	f->epoch = 0;
-	shuffle(config->seed, ORDER_EPOCH, f->order, DIGITS_TRAIN);
+	order_of(config->seed, ORDER_EPOCH, f->order, DIGITS_TRAIN);
 	*out = f;
 	return 0;
 }
@@ -227,11 +214,11 @@ void digits_feed_step(struct digits_feed *f, unsigned step, const float **x, con
 {
 	unsigned in_epoch = DIGITS_TRAIN / f->config.batch;
 	unsigned epoch = (step - 1) / in_epoch;
-	const uint16_t *from =
+	const uint32_t *from =
 	    f->order + (step - 1) % in_epoch * f->config.batch + f->rank * f->rows;
 
 	if (epoch != f->epoch) {
-		shuffle(f->config.seed, ORDER_EPOCH + epoch, f->order, DIGITS_TRAIN);
+		order_of(f->config.seed, ORDER_EPOCH + epoch, f->order, DIGITS_TRAIN);
 		f->epoch = epoch;
 	}
 	for (unsigned i = 0; i < f->rows; i++) {

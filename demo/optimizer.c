@@ -85,25 +85,49 @@ static bool gives_rate(const struct kern_setting *s, int n)
 	return false;
 }
 
-int optimizer_parse(const char *text, struct kern_opt *out)
+enum { NAME_MAX_ = 32 };
+
+/* The name, cut if it is longer than any, and the settings. How many those are, or an error. */
+static int take_apart(const char *text, char name[NAME_MAX_], struct kern_setting *s)
 {
 	const char *colon = strchr(text, ':');
 	size_t len = colon ? (size_t)(colon - text) : strlen(text);
-	struct kern_setting s[SETTINGS_MAX + 1];
-	char name[32];
-	int n;
 
-	snprintf(name, sizeof(name), "%.*s", (int)(len < sizeof(name) ? len : sizeof(name)), text);
+	snprintf(name, NAME_MAX_, "%.*s", (int)(len < NAME_MAX_ ? len : NAME_MAX_), text);
+	return parse_settings(colon ? colon + 1 : NULL, s);
+}
+
+int optimizer_parse(const char *text, struct kern_opt *out)
+{
+	struct kern_setting s[SETTINGS_MAX + 1];
+	char name[NAME_MAX_];
+	int n = take_apart(text, name, s);
+
 	if (!strcmp(name, "add"))
 		return err_set(EINVAL, "add is for changes of weights; the demo pushes gradients");
 	if (!strcmp(name, "rowwise_adagrad"))
 		return err_set(EINVAL, "rowwise_adagrad is for tables; the demo has none");
-	n = parse_settings(colon ? colon + 1 : NULL, s);
 	if (n < 0)
 		return n;
 	if (!gives_rate(s, n) && !isnan(rate_of(name)))
 		s[n++] = (struct kern_setting){"lr", rate_of(name)};
 	return kern_opt_parse(name, s, (unsigned)n, out);
+}
+
+int optimizer_parse_rows(const char *text, struct kern_opt *out)
+{
+	struct kern_setting s[SETTINGS_MAX];
+	char name[NAME_MAX_];
+	struct kern_opt opt;
+	int n = take_apart(text, name, s);
+	int rc = n < 0 ? n : kern_opt_parse(name, s, (unsigned)n, &opt);
+
+	if (rc == 0 && !kern_opt_by_rows(&opt))
+		rc = err_set(EINVAL, "optimizer %s needs the whole tensor: it can't work by rows",
+			     name);
+	if (rc == 0)
+		*out = opt;
+	return rc;
 }
 
 /* As short as gives the same float again. Returns the length. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizers for the demo, as text: NAME[:setting=value[,setting=value...]], with a learning rate
- * that learns the digits where none is given.
+ * Optimizers as text: NAME[:setting=value[,setting=value...]]. For the digits, with a learning rate
+ * that learns them where none is given.
  */
 #ifndef GS_DEMO_OPTIMIZER_H
 #define GS_DEMO_OPTIMIZER_H
@@ -10,6 +10,8 @@
 
 /* Errors: -EINVAL, with the text as far as it was understood, and what there is. */
 int optimizer_parse(const char *text, struct kern_opt *out);
+/* The same for tables of rows: lr must be given, and the optimizer be one that works by rows. */
+int optimizer_parse_rows(const char *text, struct kern_opt *out);
 
 enum { OPTIMIZER_TEXT = 400 };
 /* The name, the rate, and what differs from the defaults; optimizer_parse takes it. Returns buf. */

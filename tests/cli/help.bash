@@ -9,12 +9,12 @@ expect 0 --version
 grep -qE '^gradslot [0-9]+\.[0-9]+\.[0-9]+$' "$out" || fail "no version"
 
 expect 0 --help
-for command in serve demo bench doctor; do
+for command in serve demo words bench doctor; do
     said "$out" "$command"
 done
 ! grep -qE '^  [a-z]+-' "$out" || fail "--help shows a hidden command"
 
-for command in serve demo 'bench step' doctor; do
+for command in serve demo words 'bench step' doctor; do
     # shellcheck disable=SC2086
     expect 0 $command --help
     said "$out" "Usage: gradslot $command"
@@ -63,6 +63,17 @@ bad serve --log loud
 bad demo --transport tcp
 bad demo --epochs 0
 bad demo --seed x
+for mode in fast ssp ssp: ssp:2x ssp:-1 ssp:1048577; do
+    bad words --mode "$mode"
+done
+for optimizer in adagrad: adagrad:lr adagrad:lr= adagrad:lr=x :lr=1 'adagrad:lr=0.1,'; do
+    expect 2 words --optimizer "$optimizer"
+    said "$err" "--optimizer: '$optimizer'"
+done
+expect 2 words --optimizer nonsense:lr=1
+said "$err" nonsense
+bad words --grad-dtype f64
+bad words --dim 0
 bad demo --trainers 97
 bad demo --grad-dtype f64
 bad 'bench step' --size 1K

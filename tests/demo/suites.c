@@ -27,5 +27,9 @@ int main(int argc, char **argv)
 	srunner_add_suite(runner, single_suite());
 	srunner_add_suite(runner, optimizer_suite());
 	srunner_add_suite(runner, pin_suite());
+	srunner_add_suite(runner, words_text_suite());
+	srunner_add_suite(runner, words_feed_suite());
+	srunner_add_suite(runner, words_model_suite());
+	srunner_add_suite(runner, words_single_suite());
 	return run_all(runner);
 }

@@ -15,5 +15,9 @@ Suite *mlp_suite(void);
 Suite *single_suite(void);
 Suite *pin_suite(void);
 Suite *optimizer_suite(void);
+Suite *words_text_suite(void);
+Suite *words_feed_suite(void);
+Suite *words_model_suite(void);
+Suite *words_single_suite(void);
 
 #endif
