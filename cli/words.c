@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "demo/optimizer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -83,7 +84,7 @@ static void add_run_args(const void *arg, struct child_args *args)
 static int print_json(const struct words *w, bool equal)
 {
 	const struct result *r = &w->trained;
-	char mode[MODE_TEXT];
+	char mode[MODE_TEXT], optimizer[OPTIMIZER_TEXT];
 
 	json_t *out = json_pack("{s:f, s:f, s:f, s:f, s:I, s:s, s:s, s:b, s:I, s:f, s:f, s:f}",
 				"heldout_auc", r->auc, "heldout_loss", r->loss, "untrained_auc",
@@ -96,7 +97,8 @@ static int print_json(const struct words *w, bool equal)
 	    out, json_pack("{s:f, s:f, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:O?}",
 			   "single_process_auc", w->single.auc, "single_process_loss",
 			   w->single.loss, "trainers", (json_int_t)w->run.trainers, "mode",
-			   mode_text(&w->run.mode, mode), "transport", r->transport, "optimizer", w->run.optimizer,
+			   mode_text(&w->run.mode, mode), "transport", r->transport, "optimizer",
+			   optimizer_text(&w->run.opt, optimizer),
 			   "grad_dtype", words_dtypes[w->run.grad_dtype], "dim",
 			   (json_int_t)w->run.dim, "epochs", (json_int_t)w->run.epochs, "seed",
 			   (json_int_t)w->run.seed, "vocabulary", r->vocabulary, "near", w->near));

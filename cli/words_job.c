@@ -14,11 +14,15 @@
 
 const char *const words_dtypes[] = {"f32", "bf16", "f16", NULL};
 
+int words_parse_optimizer(const char *text, void *opt)
+{
+	return optimizer_parse_rows(text, opt);
+}
+
 struct words_run words_run_default(void)
 {
 	struct words_config c = words_default();
-
-	return (struct words_run){
+	struct words_run run = {
 	    .trainers = 2,
 	    .dim = c.dim,
 	    .epochs = c.epochs,
@@ -28,18 +32,17 @@ struct words_run words_run_default(void)
 	    .min_count = c.min_count,
 	    .seed = (int64_t)c.seed,
 	    .mode = {.kind = SRV_SYNC},
-	    .optimizer = "adagrad:lr=0.15",
 	    .near = "god,king,water,son,bread,egypt,wife,sin",
 	};
+
+	optimizer_parse_rows(WORDS_OPTIMIZER, &run.opt);
+	return run;
 }
 
 int words_run_config(const struct words_run *run, struct words_config *config)
 {
 	struct words_config c = words_default();
-	int rc = optimizer_parse_rows(run->optimizer, &c.opt);
 
-	if (rc < 0)
-		return err_wrap(rc, "--optimizer");
 	c.trainers = (unsigned)run->trainers;
 	c.dim = (unsigned)run->dim;
 	c.epochs = (unsigned)run->epochs;
@@ -48,6 +51,7 @@ int words_run_config(const struct words_run *run, struct words_config *config)
 	c.negatives = (unsigned)run->negatives;
 	c.min_count = (unsigned)run->min_count;
 	c.seed = (uint64_t)run->seed;
+	c.opt = run->opt;
 	c.grad_dtype = (enum kern_dtype)run->grad_dtype;
 	*config = c;
 	return words_check(config);
@@ -55,11 +59,11 @@ int words_run_config(const struct words_run *run, struct words_config *config)
 
 void words_run_args(const struct words_run *run, struct child_args *args)
 {
-	char mode[MODE_TEXT];
+	char mode[MODE_TEXT], optimizer[OPTIMIZER_TEXT];
 
 	child_arg(args, "--trainers=%" PRId64, run->trainers);
 	child_arg(args, "--mode=%s", mode_text(&run->mode, mode));
-	child_arg(args, "--optimizer=%s", run->optimizer);
+	child_arg(args, "--optimizer=%s", optimizer_text(&run->opt, optimizer));
 	child_arg(args, "--grad-dtype=%s", words_dtypes[run->grad_dtype]);
 	child_arg(args, "--dim=%" PRId64, run->dim);
 	child_arg(args, "--epochs=%" PRId64, run->epochs);

@@ -22,11 +22,16 @@
 struct words_run {
 	int64_t trainers, dim, epochs, batch, window, negatives, min_count, seed;
 	struct mode mode;
-	const char *optimizer, *text, *near;
+	struct kern_opt opt;
+	const char *text, *near;
 	int grad_dtype; /* enum kern_dtype, which enum gs_dtype is like */
 };
 
 extern const char *const words_dtypes[];
+
+#define WORDS_OPTIMIZER "adagrad:lr=0.15"
+/* For OPT_PARSED. */
+int words_parse_optimizer(const char *text, void *opt);
 
 struct words_run words_run_default(void);
 /* Everything but what the text alone can tell. Errors: -EINVAL. */
@@ -45,8 +50,9 @@ json_t *words_result(const struct words_task *task, const struct words_score *be
 	MODE_LINE((run).mode), \
 	{"text", OPT_TEXT, &(run).text, "FILE", \
 	 .help = "a sentence or paragraph a line; unset: the King James Bible"}, \
-	{"optimizer", OPT_TEXT, &(run).optimizer, "NAME[:SETTING=VALUE,...]", \
-	 .help = "that the server applies to the rows"}, \
+	{"optimizer", OPT_PARSED, &(run).opt, "NAME[:setting=value,...]", \
+	 "that the server applies to the rows", .parse = words_parse_optimizer, \
+	 .shown = WORDS_OPTIMIZER}, \
 	{"grad-dtype", OPT_CHOICE, &(run).grad_dtype, "f32|bf16|f16", "of gradients on their way", \
 	 .choices = words_dtypes}, \
 	{"dim", OPT_NUMBER, &(run).dim, "N", "of a word's vector", .min = 1, .max = 1024}, \

@@ -352,7 +352,7 @@ void session_refuse(struct session *s, uint32_t param, int64_t key)
 
 uint64_t session_refused(struct session *s)
 {
-	return atomic_load(word(s, offsetof(struct layout_mailbox_head, refused)));
+	return atomic_load(&s->count[SESSION_REFUSED]);
 }
 
 /* False when there is no room. */

@@ -104,8 +104,8 @@ static int check_rule(const struct param *p)
 	if (is_table(p))
 		return rows_check(p);
 	if (!kern_opt_dense(&p->opt))
-		return err_set(EINVAL, "optimizer \"%s\" keeps something for each row: it is for "
-				       "tables", p->decl.rule);
+		return err_set(EINVAL, "optimizer %s is for tables: it keeps something for each row",
+			       p->decl.rule);
 	return 0;
 }
 
@@ -216,8 +216,6 @@ static int add(struct srv *srv, struct table *t, struct param *p, struct ends *e
 		rc = parse_optimizer(&p->decl, &p->opt, &p->lazy);
 	if (!rc)
 		rc = schedule_parse(p->decl.schedule, &p->schedule);
-	if (!rc && p->decl.storage == WIRE_DENSE && !kern_opt_dense(&p->opt))
-		rc = err_set(EINVAL, "optimizer %s is for tables", p->decl.rule);
 	if (!rc)
 		rc = check_mode(srv, p);
 	if (!rc)

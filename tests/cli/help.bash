@@ -68,7 +68,7 @@ for mode in fast ssp ssp: ssp:2x ssp:-1 ssp:1048577; do
 done
 for optimizer in adagrad: adagrad:lr adagrad:lr= adagrad:lr=x :lr=1 'adagrad:lr=0.1,'; do
     expect 2 words --optimizer "$optimizer"
-    said "$err" "--optimizer: '$optimizer'"
+    said "$err" "--optimizer can't be '$optimizer'"
 done
 expect 2 words --optimizer nonsense:lr=1
 said "$err" nonsense

@@ -184,7 +184,7 @@ START_TEST(what_they_come_to)
 	static const struct {
 		const char *name;
 		double value;
-	} all[] = {{"clip_norm", 1.5},    {"clip_norm", 1e6},	{"clip_global_norm", 2},
+	} all[] = {{"clip_norm", 1.5},    {"clip_norm", 1e6},     {"clip_global_norm", 2},
 		   {"clip_value", 0.125}, {"weight_decay", 0.25}, {"decoupled", 1},
 		   {"l1", 0.25}};
 	static struct sums s;

@@ -109,8 +109,8 @@ static bool is_alone(void *arg)
 	return bed_stats(arg).connected == 1;
 }
 
-/* The first gives the upper halves of all blocks, and the lower ones of some; then another is asked,
- * and all that counts is its. */
+/* The first gives the upper halves of all blocks, and the lower ones of some; then another is
+ * asked, and all that counts is its. */
 START_TEST(who_gives_halves_dies)
 {
 	struct srv_options opt = bed_options(2, SRV_ASYNC);

@@ -139,8 +139,7 @@ static void look(struct actor *a, uint64_t step)
 		 c.skipped == a->play->skipped[step],
 	     "trainer %u, step %llu: %llu not finite and %llu skipped, not %llu and %llu", a->rank,
 	     (unsigned long long)step, (unsigned long long)c.nonfinite,
-	     (unsigned long long)c.skipped,
-	     (unsigned long long)a->play->nonfinite[step][a->rank],
+	     (unsigned long long)c.skipped, (unsigned long long)a->play->nonfinite[step][a->rank],
 	     (unsigned long long)a->play->skipped[step]);
 }
 

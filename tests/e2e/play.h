@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A play: some parameters of any description, trained in sync mode by trainers on threads. What each
- * of them must see at the beginning of each step is foreseen, bit for bit, by a model that has one
- * gradient a step: the merged one, made with plain loops, and one kern_apply of whole tensors.
+ * A play: some parameters of any description, trained in sync mode by trainers on threads. What
+ * each of them must see at the beginning of each step is foreseen, bit for bit, by a model that has
+ * one gradient a step: the merged one, made with plain loops, and one kern_apply of whole tensors.
  */
 #ifndef GS_TESTS_E2E_PLAY_H
 #define GS_TESTS_E2E_PLAY_H

@@ -90,8 +90,8 @@ static void merge(struct play *play, struct model *m, uint64_t step, uint32_t p)
 
 	m->any = m->bad = false;
 	for (uint32_t r = 0; r < play->ranks; r++) {
-		double weight = d->reduce == GS_WEIGHTED && play->samples ? play->samples(r, step)
-									  : 1;
+		double weight =
+		    d->reduce == GS_WEIGHTED && play->samples ? play->samples(r, step) : 1;
 
 		if (play->pushes && !play->pushes(r, step, p))
 			continue;

@@ -88,7 +88,7 @@ START_TEST(refuses_bad_declarations)
 	refused(decl, 2, "1.5", "\"b\"");
 	decl[1] = sgd("b", 7, 0);
 	snprintf(decl[1].rule, sizeof(decl[1].rule), "rowwise_adagrad");
-	refused(decl, 2, "rowwise_adagrad is for tables", "\"b\"");
+	refused(decl, 2, "it is for tables", "\"b\"");
 	decl[1] = sgd("b", 2, GEOMETRY_MAX_BLOCK_BYTES);
 	refused(decl, 2, "row", "\"b\"");
 	decl[1] = sgd("b", 1ULL << 39, 0);
@@ -350,7 +350,7 @@ START_TEST(tables_that_are_refused)
 	p = sgd("d", 150, 4);
 	strcpy(p.rule, "rowwise_adagrad");
 	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
-	EXPECT_TEXT("\"d\"", "\"rowwise_adagrad\"", "for tables");
+	EXPECT_TEXT("\"d\"", "rowwise_adagrad is for tables");
 	srv->opt.mode = SRV_ASYNC;
 	p = rows_of("t", 150, 4);
 	p.setting[p.n_settings++] = (struct wire_setting){"dc_lambda", 0.1};
