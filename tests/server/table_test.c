@@ -88,7 +88,7 @@ START_TEST(refuses_bad_declarations)
 	refused(decl, 2, "1.5", "\"b\"");
 	decl[1] = sgd("b", 7, 0);
 	snprintf(decl[1].rule, sizeof(decl[1].rule), "rowwise_adagrad");
-	refused(decl, 2, "it is for tables", "\"b\"");
+	refused(decl, 2, "is for tables", "\"b\"");
 	decl[1] = sgd("b", 2, GEOMETRY_MAX_BLOCK_BYTES);
 	refused(decl, 2, "row", "\"b\"");
 	decl[1] = sgd("b", 1ULL << 39, 0);
