@@ -384,8 +384,9 @@ void handshake_refused(struct session *s)
 		 "no row is free for key %" PRId64 ": the table has %" PRIu64 ", all of them in use; "
 		 "its capacity must be more%s. The whole push was left out", s->refusal.key,
 		 p->decl.dim[0], p->decl.evict_after ? "" : ", or evict_after be set");
-	/* From here on another refusal makes a note of its own; all before are in the count. */
-	atomic_store(&s->refusal_noted, false);
+	/* From here on another refusal makes a note of its own. An exchange, since it acquires: whoever
+	 * found the note under way has counted before. */
+	atomic_exchange(&s->refusal_noted, false);
 	msg.notice.refused = session_refused(s);
 	log_info("%s: table \"%s\": %s", s->who, p->decl.name, msg.notice.text);
 	if (session_state(s) == SESSION_ACTIVE && !atomic_load(&s->condemned))

@@ -36,11 +36,6 @@ static struct gs_param_desc hashed(uint64_t capacity)
 	return d;
 }
 
-struct starter {
-	gs_trainer *t;
-	pthread_t thread;
-};
-
 static void *start(void *arg)
 {
 	ok(gs_start(arg));
@@ -204,7 +199,7 @@ START_TEST(a_full_table_refuses)
 	     "rows");
 	/* Several refusals: one word of them all. */
 	for (int i = 0; i < 5; i++)
-		ok(push_keys(&s, 0, (const int64_t[]){100 + i}, 1) == -EALREADY ? 0 : 0);
+		push_keys(&s, 0, (const int64_t[]){100 + i}, 1); /* sync: the first alone goes */
 	if (_i)
 		fails(gs_wait_applied(s.t[0], s.p[0]), ENOSPC, "\"h\"");
 	else

@@ -9,7 +9,7 @@
  * A dead machine is noticed by retries: ACK_TIMEOUT is 4.096 us * 2^18 = 1.07 s, and RETRIES more
  * tries follow the first, so a post to it fails after 7.5 s where the device takes the timeout as
  * it is (the standard lets it take up to four times as long). A machine that is merely busy gets
- * that long too: software devices answer when they get a CPU. It is not 7, which Soft-RoCE takes
+ * that long too: software devices answer when they get a CPU. RETRIES is not 7, which Soft-RoCE takes
  * for no limit. RNR can't happen in a correct run; a peer that posts no receives is given up after
  * RNR_RETRIES.
  */
