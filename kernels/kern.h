@@ -109,6 +109,8 @@ bool kern_merge(const struct kern_grads *g, float *out, size_t len);
 /* The sum of the merged gradient's squares, over the whole tensor, in double. An infinity or a NaN
  * makes it one. */
 double kern_norm2(const struct kern_grads *g, size_t len);
+/* The same of n rows of `dim` elements, whatever their order. */
+double kern_norm2_rows(const float *values, size_t n, size_t dim);
 /* What scales a gradient of this squared norm down to a norm of `limit`: 1 when it is within, or
  * limit is 0; else limit / (norm + 1e-6), as torch.nn.utils.clip_grad_norm_. */
 float kern_clip(double norm2, float limit);

@@ -2,6 +2,7 @@
  *
  * Steps of some rows of a table. A row is worked on in pieces of a tile; most are shorter than one.
  */
+#include "kernels/exact.h"
 #include "kernels/step.h"
 
 struct row {
@@ -59,6 +60,20 @@ static bool apply_row(struct work *k, const struct row *r)
 			odd = true;
 	}
 	return odd;
+}
+
+double kern_norm2_rows(const float *values, size_t n, size_t dim)
+{
+	const struct kern_loops *loops = kern_loops();
+	struct exact sum = {{0}, 0};
+
+	for (size_t i = 0; i < n; i++) {
+		double lane[KERN_LANES] = {0};
+
+		loops->squares(values + i * dim, dim, lane);
+		exact_add(&sum, lanes_sum(lane));
+	}
+	return exact_value(&sum);
 }
 
 bool kern_apply_rows(const struct kern_opt *opt, const struct kern_step *step, const uint64_t *row,

@@ -112,10 +112,7 @@ static bool apply_all(struct param *p, const struct kern_step *step, const struc
 
 double rows_norm2(const struct rowset *set)
 {
-	const void *values = set->value;
-	struct kern_grads g = {.data = &values, .scale = 1, .n = 1, .dtype = KERN_F32};
-
-	return kern_norm2(&g, set->n * set->dim);
+	return kern_norm2_rows(set->value, set->n, set->dim);
 }
 
 float rows_own_clip(const struct param *p, const struct rowset *set)

@@ -15,6 +15,7 @@ int main(void)
 	srunner_add_suite(runner, rules_suite());
 	srunner_add_suite(runner, isa_suite());
 	srunner_add_suite(runner, init_suite());
+	srunner_add_suite(runner, exact_suite());
 	srunner_add_suite(runner, rmath_suite());
 	srunner_add_suite(runner, schedule_suite());
 	srunner_add_suite(runner, gemm_suite());

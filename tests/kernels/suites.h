@@ -14,6 +14,7 @@ Suite *loops_suite(void);
 Suite *rules_suite(void);
 Suite *isa_suite(void);
 Suite *init_suite(void);
+Suite *exact_suite(void);
 Suite *rmath_suite(void);
 Suite *schedule_suite(void);
 Suite *gemm_suite(void);
