@@ -16,6 +16,14 @@ void log_set_level(enum log_level level)
 	shown = level;
 }
 
+/* What a peer says may have line ends in it, and must not look like lines of ours. */
+static void flatten(char *text, int n)
+{
+	for (int i = 0; i < n; i++)
+		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+			text[i] = ' ';
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
 	static const char *const names[] = {"error", "warn", "info", "debug"};
@@ -35,6 +43,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 	va_end(ap);
 	if ((size_t)n >= sizeof(line))
 		n = sizeof(line) - 1;
+	flatten(line, n);
 	line[n++] = '\n';
 	if (write(STDERR_FILENO, line, (size_t)n) < 0)
 		return; /* nowhere left to say it */

@@ -10,7 +10,8 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 /* What is printed: this level and the graver ones. Default LOG_INFO. Call before threads start. */
 void log_set_level(enum log_level level);
 
-/* One line: time, level, text. A line is written whole, by one write(2); any thread. */
+/* One line: time, level, text; control characters in it become spaces. A line is written whole, by
+ * one write(2); any thread. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -82,7 +82,7 @@ static void add_run_args(const void *arg, struct child_args *args)
 	child_arg(args, "--mode=%s", mode_text(&run->mode, mode));
 	child_arg(args, "--optimizer=%s", optimizer_text(&run->opt, optimizer));
 	child_arg(args, "--lr-schedule=%s", run->schedule.text);
-	child_arg(args, "--grad-dtype=%s", demo_dtypes[run->grad_dtype]);
+	child_arg(args, "--grad-dtype=%s", training_dtypes[run->grad_dtype]);
 	child_arg(args, "--seed=%" PRId64, run->seed);
 	child_arg(args, "--epochs=%" PRId64, run->epochs);
 }
@@ -106,19 +106,17 @@ static int print_json(const struct demo *demo, bool equal)
 	const struct demo_run *run = &demo->run;
 	char mode[MODE_TEXT], optimizer[OPTIMIZER_TEXT];
 
-	return json_result(
-	    json_pack("{s:f, s:s, s:s, s:b, s:i, s:f, s:f, s:I, s:s, s:s, s:I, s:I, s:f, s:f,"
-		      " s:s, s:s, s:s, s:I}",
-		      "test_accuracy", r->accuracy, "weights_checksum", r->checksum,
-		      "single_process_checksum", one->checksum, "checksums_equal", (int)equal,
-		      "steps", r->steps, "seconds", r->seconds, "steps_per_s",
-		      r->steps / r->seconds, "trainers", (json_int_t)run->trainers, "mode",
-		      mode_text(&run->mode, mode), "transport", r->transport, "seed",
-		      (json_int_t)run->seed, "epochs", (json_int_t)run->epochs, "test_loss",
-		      r->loss, "single_process_accuracy", one->accuracy, "optimizer",
-		      optimizer_text(&run->opt, optimizer), "lr_schedule", schedule_name(run),
-		      "grad_dtype", demo_dtypes[run->grad_dtype], "wire_bytes_per_step",
-		      (json_int_t)wire_bytes(run)));
+	return json_result(json_pack(
+	    "{s:f, s:s, s:s, s:b, s:i, s:f, s:f, s:I, s:s, s:s, s:I, s:I, s:f, s:f,"
+	    " s:s, s:s, s:s, s:I}",
+	    "test_accuracy", r->accuracy, "weights_checksum", r->checksum,
+	    "single_process_checksum", one->checksum, "checksums_equal", (int)equal, "steps",
+	    r->steps, "seconds", r->seconds, "steps_per_s", r->steps / r->seconds, "trainers",
+	    (json_int_t)run->trainers, "mode", mode_text(&run->mode, mode), "transport",
+	    r->transport, "seed", (json_int_t)run->seed, "epochs", (json_int_t)run->epochs,
+	    "test_loss", r->loss, "single_process_accuracy", one->accuracy, "optimizer",
+	    optimizer_text(&run->opt, optimizer), "lr_schedule", schedule_name(run), "grad_dtype",
+	    training_dtypes[run->grad_dtype], "wire_bytes_per_step", (json_int_t)wire_bytes(run)));
 }
 
 static int print_table(const struct demo *demo, bool equal)
@@ -138,7 +136,7 @@ static int print_table(const struct demo *demo, bool equal)
 	printf("optimizer         %s, schedule %s\n", optimizer_text(&run->opt, optimizer),
 	       schedule_name(run));
 	printf("gradients         %s, %zu bytes of each trainer a step\n",
-	       demo_dtypes[run->grad_dtype], wire_bytes(run));
+	       training_dtypes[run->grad_dtype], wire_bytes(run));
 	return 0;
 }
 

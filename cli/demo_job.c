@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <math.h>
 
-const char *const demo_dtypes[] = {"f32", "bf16", "f16", NULL}; /* numbered as kern_dtype */
-
 int demo_parse_optimizer(const char *text, void *opt)
 {
 	return optimizer_parse(text, opt);
@@ -45,8 +43,10 @@ int demo_check_loss(double loss)
 {
 	if (isfinite(loss))
 		return 0;
-	return err_set(ERANGE, "the loss is %g: the training diverges; a lower learning rate, or "
-			       "clip_norm, may help", loss);
+	return err_set(ERANGE,
+		       "the loss is %g: the training diverges; a lower learning rate, or "
+		       "clip_norm, may help",
+		       loss);
 }
 
 struct digits_config demo_config(const struct demo_run *run)

@@ -13,6 +13,7 @@
 
 #include "cli/mode.h"
 #include "cli/opt.h"
+#include "cli/training.h"
 #include "demo/digits.h"
 
 struct demo_schedule {
@@ -27,8 +28,6 @@ struct demo_run {
 	struct demo_schedule schedule;
 	int grad_dtype; /* enum kern_dtype */
 };
-
-extern const char *const demo_dtypes[];
 
 /* For OPT_PARSED. */
 int demo_parse_optimizer(const char *text, void *opt);
@@ -53,7 +52,7 @@ int demo_check_loss(double loss);
 	 "of the learning rate, by steps; without sync mode, by all trainers' gradients", \
 	 .parse = demo_parse_schedule, .shown = "constant"}, \
 	{"grad-dtype", OPT_CHOICE, &(run).grad_dtype, "f32|bf16|f16", \
-	 "what gradients are sent in", .choices = demo_dtypes}, \
+	 "what gradients are sent in", .choices = training_dtypes}, \
 	{"seed", OPT_NUMBER, &(run).seed, "N", "of the split, the batches and the weights", \
 	 .min = 0, .max = INT64_MAX}, \
 	{"epochs", OPT_NUMBER, &(run).epochs, "N", "passes over the training set", \

@@ -12,6 +12,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+const char *const training_dtypes[] = {"f32", "bf16", "f16", NULL};
+
 enum { RESULTS = 2 };
 
 static int on_any_line(struct training *t, char *text, bool single)

@@ -11,6 +11,9 @@
 #include "cli/json.h"
 #include "cli/progress.h"
 
+/* --grad-dtype's choices, numbered as kern_dtype. */
+extern const char *const training_dtypes[];
+
 struct training {
 	const char *name;
 	struct job_server server; /* settled by training_run */

@@ -98,10 +98,10 @@ static int print_json(const struct words *w, bool equal)
 			   "single_process_auc", w->single.auc, "single_process_loss",
 			   w->single.loss, "trainers", (json_int_t)w->run.trainers, "mode",
 			   mode_text(&w->run.mode, mode), "transport", r->transport, "optimizer",
-			   optimizer_text(&w->run.opt, optimizer),
-			   "grad_dtype", words_dtypes[w->run.grad_dtype], "dim",
-			   (json_int_t)w->run.dim, "epochs", (json_int_t)w->run.epochs, "seed",
-			   (json_int_t)w->run.seed, "vocabulary", r->vocabulary, "near", w->near));
+			   optimizer_text(&w->run.opt, optimizer), "grad_dtype",
+			   training_dtypes[w->run.grad_dtype], "dim", (json_int_t)w->run.dim,
+			   "epochs", (json_int_t)w->run.epochs, "seed", (json_int_t)w->run.seed,
+			   "vocabulary", r->vocabulary, "near", w->near));
 	return json_result(out);
 }
 
@@ -135,8 +135,7 @@ static int print_table(const struct words *w, bool equal, bool exact)
 	printf("steps             %" JSON_INTEGER_FORMAT " in %.2f s, %.0f steps/s, %.0f words/s\n",
 	       r->steps, r->seconds, (double)r->steps / r->seconds, r->words_per_s);
 	printf("trainers          %" PRId64 ", %s, %s\n", w->run.trainers,
-	       mode_text(&w->run.mode, mode),
-	       r->transport);
+	       mode_text(&w->run.mode, mode), r->transport);
 	return 0;
 }
 

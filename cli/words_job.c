@@ -4,15 +4,10 @@
  */
 #include "cli/words_job.h"
 
-#include "base/err.h"
 #include "demo/optimizer.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
-const char *const words_dtypes[] = {"f32", "bf16", "f16", NULL};
+#include <stdio.h>
 
 int words_parse_optimizer(const char *text, void *opt)
 {
@@ -64,7 +59,7 @@ void words_run_args(const struct words_run *run, struct child_args *args)
 	child_arg(args, "--trainers=%" PRId64, run->trainers);
 	child_arg(args, "--mode=%s", mode_text(&run->mode, mode));
 	child_arg(args, "--optimizer=%s", optimizer_text(&run->opt, optimizer));
-	child_arg(args, "--grad-dtype=%s", words_dtypes[run->grad_dtype]);
+	child_arg(args, "--grad-dtype=%s", training_dtypes[run->grad_dtype]);
 	child_arg(args, "--dim=%" PRId64, run->dim);
 	child_arg(args, "--epochs=%" PRId64, run->epochs);
 	child_arg(args, "--batch=%" PRId64, run->batch);

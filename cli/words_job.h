@@ -14,10 +14,10 @@
 
 #include "cli/child.h"
 #include "cli/json.h"
-#include "cli/opt.h"
 #include "cli/mode.h"
+#include "cli/opt.h"
+#include "cli/training.h"
 #include "demo/words_task.h"
-#include "gradslot/gradslot.h"
 
 struct words_run {
 	int64_t trainers, dim, epochs, batch, window, negatives, min_count, seed;
@@ -26,8 +26,6 @@ struct words_run {
 	const char *text, *near;
 	int grad_dtype; /* enum kern_dtype, which enum gs_dtype is like */
 };
-
-extern const char *const words_dtypes[];
 
 #define WORDS_OPTIMIZER "adagrad:lr=0.15"
 /* For OPT_PARSED. */
@@ -54,7 +52,7 @@ json_t *words_result(const struct words_task *task, const struct words_score *be
 	 "that the server applies to the rows", .parse = words_parse_optimizer, \
 	 .shown = WORDS_OPTIMIZER}, \
 	{"grad-dtype", OPT_CHOICE, &(run).grad_dtype, "f32|bf16|f16", "of gradients on their way", \
-	 .choices = words_dtypes}, \
+	 .choices = training_dtypes}, \
 	{"dim", OPT_NUMBER, &(run).dim, "N", "of a word's vector", .min = 1, .max = 1024}, \
 	{"epochs", OPT_NUMBER, &(run).epochs, "N", "passes over the text", \
 	 .min = 1, .max = 100000}, \

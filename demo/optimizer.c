@@ -85,22 +85,22 @@ static bool gives_rate(const struct kern_setting *s, int n)
 	return false;
 }
 
-enum { NAME_MAX_ = 32 };
+enum { NAME_CAP = 32 };
 
 /* The name, cut if it is longer than any, and the settings. How many those are, or an error. */
-static int take_apart(const char *text, char name[NAME_MAX_], struct kern_setting *s)
+static int take_apart(const char *text, char name[NAME_CAP], struct kern_setting *s)
 {
 	const char *colon = strchr(text, ':');
 	size_t len = colon ? (size_t)(colon - text) : strlen(text);
 
-	snprintf(name, NAME_MAX_, "%.*s", (int)(len < NAME_MAX_ ? len : NAME_MAX_), text);
+	snprintf(name, NAME_CAP, "%.*s", (int)(len < NAME_CAP ? len : NAME_CAP), text);
 	return parse_settings(colon ? colon + 1 : NULL, s);
 }
 
 int optimizer_parse(const char *text, struct kern_opt *out)
 {
 	struct kern_setting s[SETTINGS_MAX + 1];
-	char name[NAME_MAX_];
+	char name[NAME_CAP];
 	int n = take_apart(text, name, s);
 
 	if (!strcmp(name, "add"))
@@ -117,11 +117,13 @@ int optimizer_parse(const char *text, struct kern_opt *out)
 int optimizer_parse_rows(const char *text, struct kern_opt *out)
 {
 	struct kern_setting s[SETTINGS_MAX];
-	char name[NAME_MAX_];
+	char name[NAME_CAP];
 	struct kern_opt opt;
 	int n = take_apart(text, name, s);
 	int rc = n < 0 ? n : kern_opt_parse(name, s, (unsigned)n, &opt);
 
+	if (rc == 0 && !strcmp(name, "add"))
+		rc = err_set(EINVAL, "add is for changes of rows; these are gradients");
 	if (rc == 0 && !kern_opt_by_rows(&opt))
 		rc = err_set(EINVAL, "optimizer %s needs the whole tensor: it can't work by rows",
 			     name);
@@ -145,12 +147,14 @@ static size_t put_float(char *buf, size_t cap, double value)
 
 const char *optimizer_text(const struct kern_opt *opt, char buf[OPTIMIZER_TEXT])
 {
+	const struct kern_setting lr = {"lr", (double)kern_opt_lr(opt)};
 	struct kern_opt plain = *opt;
 	const char *name;
 	double value, usual;
 	size_t n;
 
-	optimizer_parse(kern_opt_name(opt), &plain);
+	/* Not optimizer_parse: tables have optimizers that it does not take. */
+	kern_opt_parse(kern_opt_name(opt), &lr, 1, &plain);
 	n = (size_t)snprintf(buf, OPTIMIZER_TEXT, "%s", kern_opt_name(opt));
 	for (unsigned i = 0; kern_opt_setting(opt, i, &name, &value) && n < OPTIMIZER_TEXT; i++) {
 		kern_opt_setting(&plain, i, &name, &usual);

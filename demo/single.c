@@ -5,7 +5,6 @@
 #include "demo/single.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -83,14 +82,6 @@ static double make_gradients(struct run *run, const float *const *weights, unsig
 	return loss;
 }
 
-/* What clipping a gradient to `limit` multiplies it by; 0 is no limit. */
-static float clip_factor(float limit, double norm2)
-{
-	double factor = (double)limit / (sqrt(norm2) + 1e-6);
-
-	return limit == 0 || factor >= 1 ? 1 : (float)factor;
-}
-
 /* The mean of all ranks' gradients of p. */
 static struct kern_grads merged(const struct run *run, const void **shards, unsigned p)
 {
@@ -104,23 +95,30 @@ static struct kern_grads merged(const struct run *run, const void **shards, unsi
 	};
 }
 
-static float global_clip(const struct run *run, const void **shards)
+/* What clipping multiplies each parameter's gradient by: the global norm is of what the own ones
+ * left. */
+static void find_clips(const struct run *run, const void **shards, float clip[MLP_PARAMS])
 {
-	float limit = run->config.opt.common.clip_global_norm;
+	const struct kern_common *common = &run->config.opt.common;
 	double norm2 = 0;
+	float all;
 
-	for (unsigned p = 0; p < MLP_PARAMS && limit > 0; p++) {
+	for (unsigned p = 0; p < MLP_PARAMS; p++) {
 		struct kern_grads g = merged(run, shards, p);
+		double own = kern_norm2(&g, mlp_params[p].len);
 
-		norm2 += kern_norm2(&g, mlp_params[p].len);
+		clip[p] = kern_clip(own, common->clip_norm);
+		norm2 += own * (double)clip[p] * (double)clip[p];
 	}
-	return clip_factor(limit, norm2);
+	all = kern_clip(norm2, common->clip_global_norm);
+	for (unsigned p = 0; p < MLP_PARAMS; p++)
+		clip[p] *= all;
 }
 
 static void update(struct run *run, const void **shards, unsigned p, unsigned step, float clip)
 {
 	const struct kern_opt *opt = &run->config.opt;
-	float limit = opt->common.clip_norm, *state[KERN_STATE_MAX];
+	float *state[KERN_STATE_MAX];
 	double lr = schedule_rate(&run->config.schedule, (double)kern_opt_lr(opt), step - 1);
 	struct kern_step next = {.t = step, .lr = (float)lr, .clip = clip, .ratio = 1};
 	struct kern_grads g = merged(run, shards, p);
@@ -128,8 +126,6 @@ static void update(struct run *run, const void **shards, unsigned p, unsigned st
 
 	for (unsigned i = 0; i < KERN_STATE_MAX; i++)
 		state[i] = at(run, STATE + i, p);
-	if (limit > 0)
-		next.clip *= clip_factor(limit, kern_norm2(&g, len) * (double)clip * (double)clip);
 	if (kern_opt_prepares(opt))
 		kern_prepare(opt, &next, &g, at(run, WEIGHTS, p), state, len);
 	kern_apply(opt, &next, &g, at(run, WEIGHTS, p), state, len);
@@ -140,14 +136,14 @@ static double run_step(struct run *run, const float *const *weights, const void 
 		       unsigned step)
 {
 	unsigned trainers = run->config.trainers;
+	float clip[MLP_PARAMS];
 	double sum = 0;
-	float clip;
 
 	for (unsigned r = 0; r < trainers; r++)
 		sum += make_gradients(run, weights, r, step);
-	clip = global_clip(run, shards);
+	find_clips(run, shards, clip);
 	for (unsigned p = 0; p < MLP_PARAMS; p++)
-		update(run, shards, p, step, clip);
+		update(run, shards, p, step, clip[p]);
 	return sum / trainers;
 }
 

@@ -12,7 +12,6 @@
 #ifndef GS_DEMO_WORDS_CORPUS_H
 #define GS_DEMO_WORDS_CORPUS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 enum {

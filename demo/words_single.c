@@ -129,10 +129,30 @@ static void push(struct run *run, const struct words_batch *b, unsigned t)
 	}
 }
 
-static void apply(struct run *run, uint64_t step, unsigned t)
+/* What clipping multiplies each table's gradient by: the global norm is of what the own ones left.
+ */
+static void find_clips(const struct run *run, float clip[WORDS_TABLES])
+{
+	const struct kern_common *common = &run->task->config.opt.common;
+	double norm2 = 0;
+	float all;
+
+	for (unsigned t = 0; t < WORDS_TABLES; t++) {
+		const struct table *table = &run->table[t];
+		double own = kern_norm2_rows(table->sum, table->rows, run->dim);
+
+		clip[t] = kern_clip(own, common->clip_norm);
+		norm2 += own * (double)clip[t] * (double)clip[t];
+	}
+	all = kern_clip(norm2, common->clip_global_norm);
+	for (unsigned t = 0; t < WORDS_TABLES; t++)
+		clip[t] *= all;
+}
+
+static void apply(struct run *run, uint64_t step, unsigned t, float clip)
 {
 	const struct kern_opt *opt = &run->task->config.opt;
-	struct kern_step now = {.t = step, .lr = kern_opt_lr(opt), .clip = 1, .ratio = 1};
+	struct kern_step now = {.t = step, .lr = kern_opt_lr(opt), .clip = clip, .ratio = 1};
 	struct table *table = &run->table[t];
 
 	kern_apply_rows(opt, &now, table->row, table->sum, table->rows, run->dim, table->w,
@@ -145,7 +165,7 @@ static void apply(struct run *run, uint64_t step, unsigned t)
 static void train_step(struct run *run, uint64_t step)
 {
 	const float *pulled[WORDS_TABLES];
-	float *grad[WORDS_TABLES];
+	float *grad[WORDS_TABLES], clip[WORDS_TABLES];
 
 	for (unsigned t = 0; t < WORDS_TABLES; t++) {
 		pulled[t] = run->table[t].pulled;
@@ -160,8 +180,9 @@ static void train_step(struct run *run, uint64_t step)
 		for (unsigned t = 0; t < WORDS_TABLES; t++)
 			push(run, b, t);
 	}
+	find_clips(run, clip);
 	for (unsigned t = 0; t < WORDS_TABLES; t++)
-		apply(run, step, t);
+		apply(run, step, t, clip[t]);
 }
 
 int words_single_train(const struct words_task *task, float **in, struct words_result *out)

@@ -29,8 +29,8 @@ static size_t tile_len(size_t at, size_t len)
 /* The merged gradient where it lies already: a single one of floats, as it is. */
 static const float *merged_already(const struct kern_grads *g)
 {
-	bool as_it_is = g->n == 1 && g->dtype == KERN_F32 && g->scale == 1 &&
-			(!g->factor || g->factor[0] == 1);
+	bool as_it_is =
+	    g->n == 1 && g->dtype == KERN_F32 && g->scale == 1 && (!g->factor || g->factor[0] == 1);
 
 	return as_it_is ? g->data[0] : NULL;
 }
@@ -103,7 +103,8 @@ void kern_prepare(const struct kern_opt *opt, struct kern_step *step, const stru
 		k.loops->squares(w + at, m, of_w);
 		k.loops->squares(tile, m, of_g);
 	}
-	step->ratio = (float)k.rule->ratio(opt->value, sqrt(lanes_sum(of_w)), sqrt(lanes_sum(of_g)));
+	step->ratio =
+	    (float)k.rule->ratio(opt->value, sqrt(lanes_sum(of_w)), sqrt(lanes_sum(of_g)));
 }
 
 /* One tile, merged beside its place. */
@@ -145,10 +146,10 @@ bool kern_apply(const struct kern_opt *opt, const struct kern_step *step,
 static struct kern_grads mean_of(const float *const *grads, unsigned n)
 {
 	return (struct kern_grads){
-		.data = (const void *const *)grads,
-		.scale = 1.0f / (float)n,
-		.n = n,
-		.dtype = KERN_F32,
+	    .data = (const void *const *)grads,
+	    .scale = 1.0f / (float)n,
+	    .n = n,
+	    .dtype = KERN_F32,
 	};
 }
 

@@ -45,11 +45,11 @@ KERN_INLINE __m256i bf16_of_wide(__m512i bits)
 	__m512i upper = _mm512_srli_epi32(bits, 16);
 	__m512i even = _mm512_add_epi32(_mm512_add_epi32(bits, half), _mm512_and_si512(upper, one));
 	__mmask16 nan = _mm512_cmpgt_epi32_mask(
-		_mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)), _mm512_set1_epi32(0x7f800000));
+	    _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)), _mm512_set1_epi32(0x7f800000));
 	__m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
 
 	return _mm512_cvtepi32_epi16(
-		_mm512_mask_blend_epi32(nan, _mm512_srli_epi32(even, 16), quiet));
+	    _mm512_mask_blend_epi32(nan, _mm512_srli_epi32(even, 16), quiet));
 }
 #elif defined(__AVX2__)
 KERN_INLINE __m128i bf16_of_wide(__m256i bits)
@@ -57,9 +57,8 @@ KERN_INLINE __m128i bf16_of_wide(__m256i bits)
 	const __m256i one = _mm256_set1_epi32(1), half = _mm256_set1_epi32(0x7fff);
 	__m256i upper = _mm256_srli_epi32(bits, 16);
 	__m256i even = _mm256_add_epi32(_mm256_add_epi32(bits, half), _mm256_and_si256(upper, one));
-	__m256i nan =
-		_mm256_cmpgt_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)),
-				   _mm256_set1_epi32(0x7f800000));
+	__m256i nan = _mm256_cmpgt_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)),
+					 _mm256_set1_epi32(0x7f800000));
 	__m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
 	__m256i h = _mm256_blendv_epi8(_mm256_srli_epi32(even, 16), quiet, nan);
 
@@ -73,16 +72,16 @@ static void widen_bf16(const uint16_t *restrict in, float *restrict out, size_t 
 
 #if defined(__AVX512F__)
 	for (; i + 16 <= len; i += 16)
-		_mm512_storeu_si512(out + i,
-				    _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
-							      (const void *)(in + i))),
-						      16));
+		_mm512_storeu_si512(
+		    out + i,
+		    _mm512_slli_epi32(
+			_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(in + i))), 16));
 #elif defined(__AVX2__)
 	for (; i + 8 <= len; i += 8)
-		_mm256_storeu_si256((void *)(out + i),
-				    _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(
-							      (const void *)(in + i))),
-						      16));
+		_mm256_storeu_si256(
+		    (void *)(out + i),
+		    _mm256_slli_epi32(
+			_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(in + i))), 16));
 #endif
 	for (; i < len; i++)
 		out[i] = from_bits((uint32_t)in[i] << 16);
@@ -106,8 +105,8 @@ static void narrow_bf16(const float *restrict in, uint16_t *restrict out, size_t
 
 /* ---- half ----------------------------------------------------------------------------------- */
 
-/* F. Giesen, "Half to float done quick", https://gist.github.com/rygorous/2156668: as the float with
- * the same exponent field, times 2^(127 - 15), which makes subnormals right too. */
+/* F. Giesen, "Half to float done quick", https://gist.github.com/rygorous/2156668: as the float
+ * with the same exponent field, times 2^(127 - 15), which makes subnormals right too. */
 KERN_INLINE float of_f16(uint16_t h)
 {
 	uint32_t magnitude = h & 0x7fffu, sign = (uint32_t)(h & 0x8000u) << 16;
@@ -118,8 +117,8 @@ KERN_INLINE float of_f16(uint16_t h)
 	return from_bits(sign | (magnitude >= 0x7c00u ? infinite | quiet : finite));
 }
 
-/* The same author's https://gist.github.com/rygorous/2156668, float_to_half_fast3_rtne: what becomes
- * subnormal is rounded by an addition that moves its last bit to where it must be. */
+/* The same author's https://gist.github.com/rygorous/2156668, float_to_half_fast3_rtne: what
+ * becomes subnormal is rounded by an addition that moves its last bit to where it must be. */
 KERN_INLINE uint16_t f16_of(float x)
 {
 	uint32_t bits = to_bits(x), sign = bits >> 16 & 0x8000u, m = bits & 0x7fffffffu;
@@ -138,7 +137,8 @@ static void widen_f16(const uint16_t *restrict in, float *restrict out, size_t l
 
 #if defined(__AVX512F__)
 	for (; i + 16 <= len; i += 16)
-		_mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(in + i))));
+		_mm512_storeu_ps(out + i,
+				 _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(in + i))));
 #elif defined(__F16C__)
 	for (; i + 8 <= len; i += 8)
 		_mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(in + i))));
@@ -153,14 +153,12 @@ static void narrow_f16(const float *restrict in, uint16_t *restrict out, size_t 
 
 #if defined(__AVX512F__)
 	for (; i + 16 <= len; i += 16)
-		_mm256_storeu_si256((void *)(out + i),
-				    _mm512_cvtps_ph(_mm512_loadu_ps(in + i),
-						    _MM_FROUND_TO_NEAREST_INT));
+		_mm256_storeu_si256((void *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(in + i),
+								       _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
 	for (; i + 8 <= len; i += 8)
-		_mm_storeu_si128((void *)(out + i),
-				 _mm256_cvtps_ph(_mm256_loadu_ps(in + i),
-						 _MM_FROUND_TO_NEAREST_INT));
+		_mm_storeu_si128((void *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i),
+								    _MM_FROUND_TO_NEAREST_INT));
 #endif
 	for (; i < len; i++)
 		out[i] = f16_of(in[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums that do not depend on the order of what is summed: exact, in fixed point, over the whole range
+ * Sums that do not depend on the order of what is summed: exact, in fixed point, over the range
  * of a double (U. Kulisch, "Computer Arithmetic and Validity", 2013, chapter 8).
  */
 #ifndef GS_KERNELS_EXACT_H

@@ -13,6 +13,7 @@
 #include "base/err.h"
 
 #define KERN_RULE_OF(name, isa) &kern_rule_##name##_##isa,
+/* clang-format off */
 #define KERN_LOOPS(isa)                                                                 \
 	{                                                                               \
 		#isa,                                                                   \
@@ -24,6 +25,7 @@
 		kern_adjust_##isa,                                                      \
 		kern_squares_##isa,                                                     \
 	}
+/* clang-format on */
 
 /* Narrowest first. */
 static const struct kern_loops sets[] = {

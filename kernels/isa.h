@@ -11,9 +11,9 @@
 /* Sums are made in so many lanes: element i of a tensor goes to lane i % KERN_LANES. */
 enum { KERN_LANES = 16 };
 
-/* Elements that are worked on at once. 4 KiB: a tile, a second one for what is being widened, and the
- * weights and state beside them stay in the L1 cache (32 KiB or more) while gradients stream past.
- * Measured: perf/METHOD.md. A multiple of the lanes. */
+/* Elements that are worked on at once. 4 KiB: a tile, a second one for what is being widened, and
+ * the weights and state beside them stay in the L1 cache (32 KiB or more) while gradients stream
+ * past. Measured: perf/METHOD.md. A multiple of the lanes. */
 enum { KERN_TILE = 1024 };
 
 /* Elements at .. at + len - 1 of the merged gradient; len <= KERN_TILE. True: as kern_merge. */
@@ -50,13 +50,13 @@ const struct kern_rule *kern_rule_at(unsigned i);
 #define KERN_SYMBOL(name) KERN_PASTE(name, KERN_ISA)
 
 #define KERN_DECLARE_RULE(name, isa) extern const struct kern_rule kern_rule_##name##_##isa;
-#define KERN_DECLARE(isa)                           \
-	KERN_RULES(KERN_DECLARE_RULE, isa)          \
-	kern_merge_fn kern_merge_##isa;             \
-	kern_nonfinite_fn kern_nonfinite_##isa;     \
-	kern_widen_fn kern_widen_##isa;             \
-	kern_narrow_fn kern_narrow_##isa;           \
-	kern_adjust_fn kern_adjust_##isa;           \
+#define KERN_DECLARE(isa)                       \
+	KERN_RULES(KERN_DECLARE_RULE, isa)      \
+	kern_merge_fn kern_merge_##isa;         \
+	kern_nonfinite_fn kern_nonfinite_##isa; \
+	kern_widen_fn kern_widen_##isa;         \
+	kern_narrow_fn kern_narrow_##isa;       \
+	kern_adjust_fn kern_adjust_##isa;       \
 	kern_squares_fn kern_squares_##isa
 
 KERN_DECLARE(baseline);

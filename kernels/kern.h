@@ -52,14 +52,14 @@ struct kern_common {
 	float clip_norm;        /* the parameter's gradient is scaled down to this norm */
 	float clip_global_norm; /* the same over all parameters of the step that have it */
 	float clip_value;       /* each element is cut to -clip_value .. clip_value */
-	float dc_lambda;        /* delay compensation (DC-ASGD): g += lambda·g·g·(w − backup) */
+	float dc_lambda; /* delay compensation (DC-ASGD): g += lambda·g·g·(w − backup) */
 	float l1, weight_decay; /* g += l1·sign(w) + weight_decay·w */
-	bool decoupled;         /* weight_decay: w -= lr·weight_decay·w instead, beside the step */
+	bool decoupled; /* weight_decay: w -= lr·weight_decay·w instead, beside the step */
 };
 
 struct kern_opt {
-	unsigned rule;                 /* kern_opt_at's number */
-	float value[KERN_VALUES_MAX];  /* in the order of the rule's settings; lr is the first */
+	unsigned rule;                /* kern_opt_at's number */
+	float value[KERN_VALUES_MAX]; /* in the order of the rule's settings; lr is the first */
 	struct kern_common common;
 };
 
@@ -120,13 +120,13 @@ bool kern_nonfinite(enum kern_dtype dtype, const void *data, size_t len);
 /* ---- steps ------------------------------------------------------------------------------ */
 
 struct kern_step {
-	uint64_t t;          /* which update of these weights it is, from 1: bias corrections */
-	float lr;            /* of this update: the schedule's */
-	float clip;          /* what clipping by a norm multiplies the merged gradient by; 1: nothing */
+	uint64_t t; /* which update of these weights it is, from 1: bias corrections */
+	float lr;   /* of this update: the schedule's */
+	float clip; /* what clipping by a norm multiplies the merged gradient by; 1: nothing */
 	const float *backup; /* dc_lambda: the weights that the gradient is of; NULL: not known */
 	float ratio;         /* made by kern_prepare; 1 without */
 	enum kern_dtype copy_dtype;
-	void *copy;          /* the new weights in copy_dtype go here as well; NULL: nowhere */
+	void *copy; /* the new weights in copy_dtype go here as well; NULL: nowhere */
 };
 
 /* Rules that say kern_opt_prepares: the first half of the step, over the whole tensor. Sets
@@ -140,8 +140,9 @@ void kern_prepare(const struct kern_opt *opt, struct kern_step *step, const stru
 bool kern_apply(const struct kern_opt *opt, const struct kern_step *step,
 		const struct kern_grads *g, float *w, float *const *state, size_t len);
 
-/* The same for rows of a table: row `row[i]` of w and of the state takes values[i * dim ...]; no row
- * is there twice. Of rules that say kern_opt_by_rows. step->copy is the table's. True: as above. */
+/* The same for rows of a table: row `row[i]` of w and of the state takes values[i * dim ...]; no
+ * row is there twice. Of rules that say kern_opt_by_rows. step->copy is the table's. True: as
+ * above. */
 bool kern_apply_rows(const struct kern_opt *opt, const struct kern_step *step, const uint64_t *row,
 		     const float *values, size_t n, size_t dim, float *w, float *const *state);
 

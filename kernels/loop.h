@@ -72,31 +72,31 @@ KERN_INLINE bool kern_loop(kern_elem_fn *elem, bool gives_weight, unsigned array
 }
 
 /* Defines NAME_loop, whose element is NAME, with so many state arrays. */
-#define KERN_LOOP(NAME, ARRAYS)                                                         \
-	static bool NAME##_loop(const float *c, float shrink, float *w,                 \
-				float *const *state, const float *g, size_t len)        \
-	{                                                                               \
-		return kern_loop(NAME, false, ARRAYS, c, shrink, w, state, g, len);     \
+#define KERN_LOOP(NAME, ARRAYS)                                                              \
+	static bool NAME##_loop(const float *c, float shrink, float *w, float *const *state, \
+				const float *g, size_t len)                                  \
+	{                                                                                    \
+		return kern_loop(NAME, false, ARRAYS, c, shrink, w, state, g, len);          \
 	}
 
 /* The same for an element that gives its weight; the rule takes no decay. */
-#define KERN_WEIGHT_LOOP(NAME, ARRAYS)                                                  \
-	static bool NAME##_loop(const float *c, float shrink, float *w,                 \
-				float *const *state, const float *g, size_t len)        \
-	{                                                                               \
-		return kern_loop(NAME, true, ARRAYS, c, 0, w, state, g, len);           \
+#define KERN_WEIGHT_LOOP(NAME, ARRAYS)                                                       \
+	static bool NAME##_loop(const float *c, float shrink, float *w, float *const *state, \
+				const float *g, size_t len)                                  \
+	{                                                                                    \
+		return kern_loop(NAME, true, ARRAYS, c, 0, w, state, g, len);                \
 	}
 
 /* For rules whose settings do not matter: defines NAME_arrays and NAME_pick as well. */
-#define KERN_ONLY_LOOP(NAME, ARRAYS)                                                    \
-	KERN_LOOP(NAME, ARRAYS)                                                         \
-	static unsigned NAME##_arrays(const float *value)                               \
-	{                                                                               \
-		return ARRAYS;                                                          \
-	}                                                                               \
-	static kern_loop_fn *NAME##_pick(const float *value)                            \
-	{                                                                               \
-		return NAME##_loop;                                                     \
+#define KERN_ONLY_LOOP(NAME, ARRAYS)                         \
+	KERN_LOOP(NAME, ARRAYS)                              \
+	static unsigned NAME##_arrays(const float *value)    \
+	{                                                    \
+		return ARRAYS;                               \
+	}                                                    \
+	static kern_loop_fn *NAME##_pick(const float *value) \
+	{                                                    \
+		return NAME##_loop;                          \
 	}
 
 /* 1 - x, of a setting: rounded once. */

@@ -21,21 +21,21 @@ static const struct {
 	unsigned part; /* of what a rule takes */
 	enum kern_limit limit;
 } commons[] = {
-	{"clip_norm", KERN_CLIPS, KERN_NOT_NEGATIVE},
-	{"clip_global_norm", KERN_CLIPS, KERN_NOT_NEGATIVE},
-	{"clip_value", KERN_CLIPS, KERN_NOT_NEGATIVE},
-	{"dc_lambda", KERN_DELAY, KERN_NOT_NEGATIVE},
-	{"l1", KERN_L1, KERN_NOT_NEGATIVE},
-	{"weight_decay", KERN_DECAY, KERN_NOT_NEGATIVE},
-	{"decoupled", KERN_DECAY, KERN_SWITCH},
+    {"clip_norm", KERN_CLIPS, KERN_NOT_NEGATIVE},
+    {"clip_global_norm", KERN_CLIPS, KERN_NOT_NEGATIVE},
+    {"clip_value", KERN_CLIPS, KERN_NOT_NEGATIVE},
+    {"dc_lambda", KERN_DELAY, KERN_NOT_NEGATIVE},
+    {"l1", KERN_L1, KERN_NOT_NEGATIVE},
+    {"weight_decay", KERN_DECAY, KERN_NOT_NEGATIVE},
+    {"decoupled", KERN_DECAY, KERN_SWITCH},
 };
 
 enum { COMMONS = sizeof(commons) / sizeof(commons[0]) };
 
 static float *common_at(struct kern_common *c, unsigned i)
 {
-	float *const at[] = {&c->clip_norm, &c->clip_global_norm, &c->clip_value,
-			     &c->dc_lambda, &c->l1,               &c->weight_decay};
+	float *const at[] = {&c->clip_norm, &c->clip_global_norm, &c->clip_value, &c->dc_lambda,
+			     &c->l1,        &c->weight_decay};
 
 	return at[i];
 }
@@ -45,12 +45,12 @@ static const struct {
 	float min, max;
 	bool above, below; /* min, max itself is outside */
 } limits[] = {
-	[KERN_NOT_NEGATIVE] = {"at least 0 and finite", 0, FLT_MAX, false, false},
-	[KERN_POSITIVE] = {"above 0 and finite", 0, FLT_MAX, true, false},
-	[KERN_BELOW_1] = {"at least 0 and less than 1", 0, 1, false, true},
-	[KERN_TO_1] = {"from 0 to 1", 0, 1, false, false},
-	[KERN_SWITCH] = {"0 or 1", 0, 1, false, false},
-	[KERN_MINUS_1_TO_0] = {"from -1 to 0", -1, 0, false, false},
+    [KERN_NOT_NEGATIVE] = {"at least 0 and finite", 0, FLT_MAX, false, false},
+    [KERN_POSITIVE] = {"above 0 and finite", 0, FLT_MAX, true, false},
+    [KERN_BELOW_1] = {"at least 0 and less than 1", 0, 1, false, true},
+    [KERN_TO_1] = {"from 0 to 1", 0, 1, false, false},
+    [KERN_SWITCH] = {"0 or 1", 0, 1, false, false},
+    [KERN_MINUS_1_TO_0] = {"from -1 to 0", -1, 0, false, false},
 };
 
 static bool within(enum kern_limit limit, float v)
@@ -61,7 +61,7 @@ static bool within(enum kern_limit limit, float v)
 	       (limits[limit].below ? v < limits[limit].max : v <= limits[limit].max);
 }
 
-/* ---- lists for error texts -------------------------------------------------------------------- */
+/* ---- lists for error texts ------------------------------------------------------------------- */
 
 struct text {
 	char at[TEXT];
@@ -94,7 +94,7 @@ static const char *all_settings(const struct kern_rule *rule, struct text *t)
 	return t->at;
 }
 
-/* ---- parsing ---------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static int find_rule(const char *name)
 {
@@ -148,7 +148,8 @@ static int check_given(const struct kern_rule *rule, const bool *given)
 
 	for (unsigned i = 0; rule->param[i].name; i++)
 		if (!given[i] && isnan(rule->param[i].fallback))
-			return err_set(EINVAL, "optimizer %s: %s must be given; the settings are %s",
+			return err_set(EINVAL,
+				       "optimizer %s: %s must be given; the settings are %s",
 				       rule->name, rule->param[i].name, all_settings(rule, &t));
 	return 0;
 }
@@ -173,8 +174,8 @@ int kern_opt_parse(const char *name, const struct kern_setting *s, unsigned n, s
 		if (k < 0)
 			return k;
 		if (given[k])
-			return err_set(EINVAL, "optimizer %s: %.*s is given twice", rule->name, NAME,
-				       s[i].name);
+			return err_set(EINVAL, "optimizer %s: %.*s is given twice", rule->name,
+				       NAME, s[i].name);
 		given[k] = true;
 		rc = take(rule, (unsigned)k, s[i].value, &opt);
 		if (rc)
@@ -186,7 +187,7 @@ int kern_opt_parse(const char *name, const struct kern_setting *s, unsigned n, s
 	return rc;
 }
 
-/* ---- what is known of one ---------------------------------------------------------------------- */
+/* ---- what is known of one -------------------------------------------------------------------- */
 
 const char *kern_opt_name(const struct kern_opt *opt)
 {

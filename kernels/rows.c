@@ -85,10 +85,10 @@ bool kern_apply_rows(const struct kern_opt *opt, const struct kern_step *step, c
 	work_start(&k, opt, step);
 	for (size_t i = 0; i < n; i++) {
 		struct row r = {
-			.g = values + i * dim,
-			.w = w + row[i] * dim,
-			.at = row[i] * dim,
-			.dim = dim,
+		    .g = values + i * dim,
+		    .w = w + row[i] * dim,
+		    .at = row[i] * dim,
+		    .dim = dim,
 		};
 
 		for (unsigned a = 0; a < k.arrays; a++)

@@ -45,10 +45,10 @@ struct kern_param {
 
 /* The members of kern_common that a rule takes. */
 enum {
-	KERN_CLIPS = 1,     /* clip_norm, clip_global_norm, clip_value */
-	KERN_DELAY = 2,     /* dc_lambda */
-	KERN_L1 = 4,        /* l1 */
-	KERN_DECAY = 8,     /* weight_decay, decoupled */
+	KERN_CLIPS = 1, /* clip_norm, clip_global_norm, clip_value */
+	KERN_DELAY = 2, /* dc_lambda */
+	KERN_L1 = 4,    /* l1 */
+	KERN_DECAY = 8, /* weight_decay, decoupled */
 	KERN_ALL_COMMON = 15,
 };
 
@@ -72,13 +72,14 @@ struct kern_rule {
 	/* The loop that goes with these settings. */
 	kern_loop_fn *(*loop)(const float *value);
 
-	/* Rules that look at the whole tensor first, otherwise NULL. first: changes the state, and g
-	 * to what the norm is wanted of, tile by tile; ratio: of the norms of w and of that. */
+	/* Rules that look at the whole tensor first, otherwise NULL. first: changes the state, and
+	 * g to what the norm is wanted of, tile by tile; ratio: of the norms of w and of that. */
 	void (*first)(const float *c, const float *w, float *const *state, float *g, size_t len);
 	double (*ratio)(const float *value, double w_norm, double g_norm);
 
-	/* Rules that keep one number for each row, and are by rows alone, otherwise NULL: changes the
-	 * row's number, and the constants to this row's, by the sum of its gradient's squares. */
+	/* Rules that keep one number for each row, and are by rows alone, otherwise NULL: changes
+	 * the row's number, and the constants to this row's, by the sum of its gradient's squares.
+	 */
 	void (*row)(const float *value, const struct kern_step *step, double squares, size_t dim,
 		    float *state, float *c);
 };

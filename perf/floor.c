@@ -148,8 +148,8 @@ static void measure(const struct bench *b, const part *parts, unsigned n, double
 int floor_step_us(size_t bytes, unsigned arrays, bool copy, double *us)
 {
 	static const part updates[] = {update_plain, update_with_state, update_with_two};
-	const part parts[3] = {copy ? copy_gradient : NULL,
-			       updates[arrays < 2 ? arrays : 2], copy_weights};
+	const part parts[3] = {copy ? copy_gradient : NULL, updates[arrays < 2 ? arrays : 2],
+			       copy_weights};
 	double part_us[3];
 	struct bench b;
 	int rc = prepare(&b, bytes);

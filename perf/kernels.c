@@ -49,10 +49,10 @@ struct subject {
 	const char *name, *isa; /* isa is "" for references */
 	void (*run)(const struct subject *s, const struct arrays *a, unsigned grads, size_t len);
 	struct kern_opt opt;
-	enum kern_dtype dtype;   /* of the gradients, and of the copy of the weights if there is one */
-	unsigned streams;        /* arrays read, plus arrays written, without the gradients */
+	enum kern_dtype dtype; /* of the gradients, and of the copy of the weights if any */
+	unsigned streams;      /* arrays read, plus arrays written, without the gradients */
 	bool takes_grads;
-	uint64_t ns[ROUNDS_MAX];   /* of one call */
+	uint64_t ns[ROUNDS_MAX];  /* of one call */
 	double ratio[ROUNDS_MAX]; /* to triad of the same round */
 };
 
@@ -83,18 +83,18 @@ static void run_saxpy(const struct subject *s, const struct arrays *a, unsigned 
 static void run_apply(const struct subject *s, const struct arrays *a, unsigned grads, size_t len)
 {
 	const struct kern_grads g = {
-		.data = (const void *const *)a->grads,
-		.scale = 1.0f / (float)grads,
-		.n = grads,
-		.dtype = s->dtype,
+	    .data = (const void *const *)a->grads,
+	    .scale = 1.0f / (float)grads,
+	    .n = grads,
+	    .dtype = s->dtype,
 	};
 	const struct kern_step step = {
-		.t = 2,
-		.lr = rate,
-		.clip = 1,
-		.ratio = 1,
-		.copy = s->dtype == KERN_F32 ? NULL : a->out,
-		.copy_dtype = s->dtype,
+	    .t = 2,
+	    .lr = rate,
+	    .clip = 1,
+	    .ratio = 1,
+	    .copy = s->dtype == KERN_F32 ? NULL : a->out,
+	    .copy_dtype = s->dtype,
 	};
 
 	kern_apply(&s->opt, &step, &g, a->w, a->state, len);
@@ -117,13 +117,13 @@ static void list_rule(struct subject *s, unsigned *n, const char *rule, const ch
 	if (kern_opt_prepares(&opt) || !kern_opt_dense(&opt))
 		return;
 	s[(*n)++] = (struct subject){
-		.name = kern_opt_name(&opt),
-		.isa = kern_isa(),
-		.run = run_apply,
-		.opt = opt,
-		.dtype = dtype,
-		.streams = 2 + 2 * kern_opt_arrays(&opt),
-		.takes_grads = true,
+	    .name = kern_opt_name(&opt),
+	    .isa = kern_isa(),
+	    .run = run_apply,
+	    .opt = opt,
+	    .dtype = dtype,
+	    .streams = 2 + 2 * kern_opt_arrays(&opt),
+	    .takes_grads = true,
 	};
 }
 
@@ -159,7 +159,10 @@ static unsigned list_subjects(struct subject *s)
 	for (unsigned dtype = KERN_BF16; dtype <= KERN_F16; dtype++)
 		list_rule(s, &n, "sgd", best, dtype);
 	if (kern_isa_use(best) == 0)
-		s[n++] = (struct subject){.name = "mean", .isa = best, .run = run_mean, .streams = 1,
+		s[n++] = (struct subject){.name = "mean",
+					  .isa = best,
+					  .run = run_mean,
+					  .streams = 1,
 					  .takes_grads = true};
 	return n;
 }
@@ -194,12 +197,12 @@ static uint64_t time_one(struct crew *crew, const struct options *o, const struc
 			 const struct arrays *a, size_t bytes)
 {
 	struct task task = {
-		.s = s,
-		.a = a,
-		.grads = o->grads,
-		.threads = o->threads,
-		.times = 1,
-		.len = bytes / sizeof(float),
+	    .s = s,
+	    .a = a,
+	    .grads = o->grads,
+	    .threads = o->threads,
+	    .times = 1,
+	    .len = bytes / sizeof(float),
 	};
 
 	/* The set was tried when the subjects were listed. */
@@ -246,9 +249,9 @@ static unsigned measure(struct crew *crew, const struct options *o, struct subje
 		for (unsigned i = 0; i < n; i++)
 			s[i].ns[rounds] = time_one(crew, o, &s[i], a, bytes);
 		for (unsigned i = 0; i < n; i++)
-			s[i].ratio[rounds] = moved(&s[i], o->grads, bytes) / (double)s[i].ns[rounds] /
-					     (moved(&s[TRIAD], o->grads, bytes) /
-					      (double)s[TRIAD].ns[rounds]);
+			s[i].ratio[rounds] =
+			    moved(&s[i], o->grads, bytes) / (double)s[i].ns[rounds] /
+			    (moved(&s[TRIAD], o->grads, bytes) / (double)s[TRIAD].ns[rounds]);
 		rounds++;
 	}
 	for (unsigned i = 0; i < n; i++) {
@@ -297,7 +300,8 @@ static void print_json(const struct options *o, const struct subject *s, unsigne
 /* ---- the program ------------------------------------------------------------------------ */
 
 static const char help[] =
-    "usage: perf_kernels [--sizes KIB,KIB,...] [--gradients N] [--threads N] [--budget MS] [--json]\n"
+    "usage: perf_kernels [--sizes KIB,KIB,...] [--gradients N] [--threads N] [--budget MS] "
+    "[--json]\n"
     "\n"
     "Measures the update loops of each optimizer and instruction set, beside memcpy,\n"
     "triad and OpenBLAS's saxpy, taking turns. Prints the median in 10^9 bytes a second,\n"
@@ -357,10 +361,13 @@ static int parse_one(const char *name, const char *text, unsigned max, unsigned 
 static int parse(int argc, char **argv, struct options *o)
 {
 	static const struct option longs[] = {
-	    {"sizes", required_argument, NULL, 's'},  {"gradients", required_argument, NULL, 'g'},
+	    {"sizes", required_argument, NULL, 's'},
+	    {"gradients", required_argument, NULL, 'g'},
 	    {"threads", required_argument, NULL, 't'},
-	    {"budget", required_argument, NULL, 'b'}, {"json", no_argument, NULL, 'j'},
-	    {"help", no_argument, NULL, 'h'},         {0},
+	    {"budget", required_argument, NULL, 'b'},
+	    {"json", no_argument, NULL, 'j'},
+	    {"help", no_argument, NULL, 'h'},
+	    {0},
 	};
 	int c, rc = 0;
 

@@ -3,6 +3,7 @@
  * Rows of a table: pulls of 1 to 10,000 of them, read and gathered in turn, and pushes, against one
  * server in this process. METHOD.md says what it is for.
  */
+#include <errno.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -107,15 +108,15 @@ static void start(struct bench *b, const char *uri)
 	struct srv_options opt = srv_options_default();
 	struct gs_options to = GS_OPTIONS_INIT;
 	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+	pthread_t thread;
 
 	opt.listen[0] = uri;
 	opt.n_listen = 1;
 	opt.mode = b->sync ? SRV_SYNC : SRV_ASYNC;
 	check(srv_create(&opt, &b->srv));
 	to.uri = srv_uri(b->srv, 0);
-	pthread_t thread;
-	pthread_create(&thread, NULL, serve, b->srv);
-	pthread_detach(thread);
+	if (pthread_create(&thread, NULL, serve, b->srv))
+		check(err_set(EAGAIN, "no thread for the server"));
 	check(gs_connect(&to, &b->t));
 	d.name = "table";
 	d.ndim = 2;
@@ -149,6 +150,8 @@ int main(int argc, char **argv)
 		goto usage;
 	log_set_level(LOG_ERROR);
 	b.values = calloc(MOST * b.dim, sizeof(float));
+	if (!b.values)
+		check(err_set(ENOMEM, "no memory for %d rows", MOST));
 	start(&b, argv[optind]);
 	printf("%s, %llu rows of %llu floats\n%6s %10s %10s %10s %8s %12s %12s %12s\n",
 	       b.sync ? "sync" : "async", (unsigned long long)b.rows, (unsigned long long)b.dim,

@@ -68,7 +68,7 @@ enum wire_error_code {
 	WIRE_E_PROTOCOL,    /* the peer broke the protocol */
 	WIRE_E_SHUTDOWN,    /* the server is stopping */
 	WIRE_E_INTERNAL,
-	WIRE_E_RANGE, /* rank not below the number of trainers */
+	WIRE_E_RANGE,    /* rank not below the number of trainers */
 	WIRE_E_CAPACITY, /* a table is full */
 };
 

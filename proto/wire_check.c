@@ -150,8 +150,9 @@ static int check_rows(const char *field, uint32_t n, uint32_t min, uint64_t dim,
 	if (n < min || n > ROWS_LIMIT)
 		return err_set(err, "%s: %u; must be %u to %u", field, n, min, ROWS_LIMIT);
 	if (n > (ELEMS_LIMIT - 1) / dim)
-		return err_set(err, "%s: %u rows of %llu elements; the limit is %llu elements", field, n,
-			       (unsigned long long)dim, (unsigned long long)ELEMS_LIMIT - 1);
+		return err_set(err, "%s: %u rows of %llu elements; the limit is %llu elements",
+			       field, n, (unsigned long long)dim,
+			       (unsigned long long)ELEMS_LIMIT - 1);
 	return 0;
 }
 
@@ -161,7 +162,8 @@ static int check_table(const struct wire_param *p, int err)
 	int rc;
 
 	if (p->storage == WIRE_DENSE) {
-		if (p->slot_rows || p->push_rows || p->pull_rows || p->admit_after || p->evict_after)
+		if (p->slot_rows || p->push_rows || p->pull_rows || p->admit_after ||
+		    p->evict_after)
 			return err_set(err, "slot_rows, push_rows, pull_rows, admit_after, "
 					    "evict_after: only tables have them");
 		return 0;
@@ -279,7 +281,8 @@ static int check_body(const struct wire_msg *msg, int err)
 	case WIRE_BYE:
 		return 0;
 	}
-	return err_set(err, "kind: %d; known are %d to %d", (int)msg->kind, WIRE_HELLO, WIRE_NOTICE);
+	return err_set(err, "kind: %d; known are %d to %d", (int)msg->kind, WIRE_HELLO,
+		       WIRE_NOTICE);
 }
 
 int wire_check(const struct wire_msg *msg, int err)
@@ -292,11 +295,19 @@ int wire_check(const struct wire_msg *msg, int err)
 const char *wire_kind_name(enum wire_kind kind)
 {
 	static const char *const names[] = {
-	    [WIRE_HELLO] = "hello",         [WIRE_WELCOME] = "welcome", [WIRE_DECLARE] = "declare",
-	    [WIRE_GRANT] = "grant",         [WIRE_ATTACH] = "attach",   [WIRE_READY] = "ready",
-	    [WIRE_INIT_DONE] = "init_done", [WIRE_START] = "start",     [WIRE_BYE] = "bye",
-	    [WIRE_ERROR] = "error",        [WIRE_SET_RATE] = "set_rate",
-	    [WIRE_RATE_SET] = "rate_set",  [WIRE_NOTICE] = "notice",
+	    [WIRE_HELLO] = "hello",
+	    [WIRE_WELCOME] = "welcome",
+	    [WIRE_DECLARE] = "declare",
+	    [WIRE_GRANT] = "grant",
+	    [WIRE_ATTACH] = "attach",
+	    [WIRE_READY] = "ready",
+	    [WIRE_INIT_DONE] = "init_done",
+	    [WIRE_START] = "start",
+	    [WIRE_BYE] = "bye",
+	    [WIRE_ERROR] = "error",
+	    [WIRE_SET_RATE] = "set_rate",
+	    [WIRE_RATE_SET] = "rate_set",
+	    [WIRE_NOTICE] = "notice",
 	};
 
 	if ((unsigned)kind < WIRE_HELLO || (unsigned)kind > WIRE_NOTICE)

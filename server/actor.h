@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An actor: a queue of items and the promise that one thread at a time handles them. Parameters are
- * actors, and so is the round (the sync barrier): all of their state is touched only while an item
- * is handled, so it needs no lock.
+ * actors, and so are the round (the sync barrier) and the pace (ssp): all of their state is touched
+ * only while an item is handled, so it needs no lock.
  *
  * Invariants:
  *  1. pending = items pushed and not yet handled. Whoever moves it from 0 to 1 owes the actor a run;
@@ -26,14 +26,14 @@ enum item_kind {
 	ITEM_CREDIT, /* a credit could not be written for lack of room: again */
 	ITEM_RATE,   /* a trainer sets the learning rate */
 	ITEM_MEASURE, /* the barrier of the step is complete: what does the gradient come to? */
-	ITEM_SETTLE, /* the barrier of the step is complete: settle what is open */
-	/* to the round */
+	ITEM_SETTLE,  /* the barrier of the step is complete: settle what is open */
+	/* to the round, and but for the last two to the pace */
 	ITEM_JOIN,
 	ITEM_PASS,
 	ITEM_LEAVE,
-	ITEM_RELEASE, /* a release could not be written for lack of room: again */
+	ITEM_RELEASE,  /* a release could not be written for lack of room: again */
 	ITEM_MEASURED, /* every global parameter's gradient was measured */
-	ITEM_SETTLED, /* every block of the step is in the weights */
+	ITEM_SETTLED,  /* every unit of the step is settled (round.h) */
 };
 
 struct actor;

@@ -25,22 +25,17 @@ void apply_end(struct block *b)
 	atomic_store_explicit(b->version, v + 1, memory_order_release);
 }
 
-static bool has_copy(const struct param *p)
-{
-	return p->published != p->weights;
-}
-
 struct kern_step apply_step(const struct block *b, uint64_t clock)
 {
 	const struct param *p = b->param;
 
 	return (struct kern_step){
-		.t = block_updates(b) + 1,
-		.lr = (float)schedule_rate(&p->schedule, p->lr, clock),
-		.clip = 1,
-		.ratio = 1,
-		.copy_dtype = param_weight_type(p),
-		.copy = has_copy(p) ? block_published(b) : NULL,
+	    .t = block_updates(b) + 1,
+	    .lr = (float)schedule_rate(&p->schedule, p->lr, clock),
+	    .clip = 1,
+	    .ratio = 1,
+	    .copy_dtype = param_weight_type(p),
+	    .copy = param_has_copy(p) ? block_published(b) : NULL,
 	};
 }
 
@@ -79,6 +74,6 @@ void apply_values(struct block *b, enum apply_plane plane, const void *values)
 		memcpy(w, values, b->elems * sizeof(float));
 	else
 		take_plane(w, plane, values, b->elems);
-	if (has_copy(b->param))
+	if (param_has_copy(b->param))
 		kern_narrow(param_weight_type(b->param), w, block_published(b), b->elems);
 }

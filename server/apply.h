@@ -9,8 +9,8 @@
 
 /* The block's next step, at the rate that holds at this clock (kernels/schedule.h). */
 struct kern_step apply_step(const struct block *b, uint64_t clock);
-/* Takes it, with gradients whose element 0 is the block's first. True: they came to an infinity or a
- * NaN somewhere. */
+/* Takes it, with gradients whose element 0 is the block's first. True: they came to an infinity or
+ * a NaN somewhere. */
 bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_grads *g);
 
 /* Parts of a block's initial weights: all of it, or the upper and then the lower halves of its

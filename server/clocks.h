@@ -15,7 +15,7 @@
 
 struct clocks {
 	uint32_t ranks, start_at, bound;
-	bool begun;       /* start_at ranks have come, once */
+	bool begun; /* start_at ranks have come, once */
 	uint32_t members;
 	uint64_t slowest; /* of the members; with none, of the last one */
 	uint64_t *ended;  /* of each member */

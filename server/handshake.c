@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The talk with a trainer before and after its training (proto/wire.h has the conversation), on the
- * control thread. A message that does not fit the session's state ends it.
+ * The talk with a trainer before and after its training, and what little is said meanwhile
+ * (proto/wire.h has the conversation), on the control thread. A message that does not fit the
+ * session's state ends it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -143,14 +144,34 @@ static void on_hello(struct session *s, const struct wire_hello *hello)
 
 /* ---- declare and grant ------------------------------------------------------------------------- */
 
+/* What is kept of declarations before they make a table, and of its parameters then, comes out of
+ * the server's memory too. */
+static int may_declare(const struct srv *srv, uint32_t n)
+{
+	struct memory_limits limits = memory_limits_now(srv->opt.max_memory, false);
+	uint64_t need = n * (sizeof(struct wire_param) + sizeof(struct param));
+
+	if (need <= limits.ram)
+		return 0;
+	return err_set(ENOMEM, "the declarations of %u parameters take %s, %s is %s", n,
+		       size_text(need).s, limits.ram_what, size_text(limits.ram).s);
+}
+
 static int keep_declared(struct session *s, const struct wire_declare *d)
 {
 	if (s->n_declared + d->n > MAX_PARAMS)
 		return err_set(EINVAL, "more than %u parameters are declared", MAX_PARAMS);
+	if (srv_table(s->srv) && s->n_declared + d->n > srv_table(s->srv)->params)
+		return err_set(EINVAL, "%u parameters are declared here, %u at the server",
+			       s->n_declared + d->n, srv_table(s->srv)->params);
 	if (s->n_declared + d->n > s->cap_declared) {
 		uint32_t cap = s->cap_declared ? 2 * s->cap_declared : 16;
-		struct wire_param *p = realloc(s->declared, cap * sizeof(*p));
+		int rc = may_declare(s->srv, cap);
+		struct wire_param *p;
 
+		if (rc)
+			return rc;
+		p = realloc(s->declared, cap * sizeof(*p));
 		if (!p)
 			return err_set(ENOMEM, "no memory for %u declarations", cap);
 		s->declared = p;
@@ -288,6 +309,19 @@ static void join(struct session *s)
 		activate(s, 0);
 }
 
+/* Its place in the next step is taken before it hears that it is ready: no step that begins after
+ * that leaves it out. (Without steps it starts at once, so behind that.) */
+static void let_in(struct session *s)
+{
+	bool steps = s->srv->opt.mode != SRV_ASYNC;
+
+	if (steps)
+		join(s);
+	send_ready(s, false);
+	if (!steps)
+		join(s);
+}
+
 /* Goes on with those that wait for initial weights, as far as it can. */
 static void serve_held(struct srv *srv)
 {
@@ -295,8 +329,7 @@ static void serve_held(struct srv *srv)
 		if (session_state(s) != SESSION_HELD || atomic_load(&s->condemned))
 			continue;
 		if (srv->weights_ready) {
-			send_ready(s, false);
-			join(s);
+			let_in(s);
 		} else if (!srv->initialiser) {
 			srv->initialiser = s;
 			s->data_after = s->answered;

@@ -66,8 +66,7 @@ void keymap_destroy(struct keymap *map)
 	*map = (struct keymap){0};
 }
 
-/* ---- buckets -----------------------------------------------------------------------------------
- */
+/* ---- buckets --------------------------------------------------------------------------------- */
 
 static uint64_t home_of(const struct keymap *map, int64_t key)
 {
@@ -108,8 +107,7 @@ static void forget(struct keymap *map, int64_t key)
 	map->bucket[hole] = 0;
 }
 
-/* ---- ages --------------------------------------------------------------------------------------
- */
+/* ---- ages ------------------------------------------------------------------------------------ */
 
 static void unlink_row(struct keymap *map, uint32_t r)
 {
@@ -184,8 +182,7 @@ static uint32_t take_row(struct keymap *map, int64_t key, uint64_t clock)
 	return r;
 }
 
-/* ---- admission ---------------------------------------------------------------------------------
- */
+/* ---- admission ------------------------------------------------------------------------------- */
 
 static void counters(const struct keymap *map, int64_t key, uint16_t **a, uint16_t **b)
 {
@@ -223,8 +220,7 @@ static void count_touch(struct keymap *map, int64_t key)
 		*b = (uint16_t)(least + 1);
 }
 
-/* ---- touching ----------------------------------------------------------------------------------
- */
+/* ---- touching -------------------------------------------------------------------------------- */
 
 /* Renews the rows that are there; how many new ones are due. */
 static uint32_t look_up(struct keymap *map, const int64_t *keys, uint32_t n, uint64_t clock,

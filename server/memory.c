@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -15,28 +14,33 @@
 #include "base/proc.h"
 #include "base/size.h"
 
-/* Trainers choose the sizes: a sum that does not fit must not look like a small one. */
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-	return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
-}
-
 static uint64_t times(uint64_t a, uint64_t b)
 {
 	return __builtin_mul_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
+static uint64_t sum(const uint64_t *term, unsigned n)
+{
+	uint64_t all = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		all = memory_plus(all, term[i]);
+	return all;
+}
+
 uint64_t memory_total(const struct memory_plan *p)
 {
-	uint64_t each = plus(plus(p->slots, p->bookkeeping), plus(p->backups, p->staging));
-	uint64_t all = plus(plus(p->weights, p->state), plus(p->blocks, p->tables));
+	const uint64_t once[] = {p->weights, p->state, p->blocks, p->tables};
+	const uint64_t each[] = {p->slots, p->bookkeeping, p->backups, p->parts, p->staging};
 
-	return plus(all, times(plus(each, p->parts), p->trainers));
+	return memory_plus(sum(once, 4), times(sum(each, 5), p->trainers));
 }
 
 uint64_t memory_pinned(const struct memory_plan *p)
 {
-	return times(plus(plus(p->weights, p->slots), p->staging), p->trainers);
+	const uint64_t each[] = {p->weights, p->slots, p->staging};
+
+	return times(sum(each, 3), p->trainers);
 }
 
 void memory_describe(const struct memory_plan *p, char *text, size_t cap)
@@ -45,9 +49,9 @@ void memory_describe(const struct memory_plan *p, char *text, size_t cap)
 		 "weights %s + optimizer state %s + blocks %s + tables %s + (slots %s + "
 		 "bookkeeping %s + backups %s + parts %s + staging %s) × %u trainers = %s",
 		 size_text(p->weights).s, size_text(p->state).s, size_text(p->blocks).s,
-		 size_text(p->tables).s,
-		 size_text(p->slots).s, size_text(p->bookkeeping).s,
-		 size_text(p->backups).s, size_text(p->parts).s, size_text(p->staging).s, p->trainers, size_text(memory_total(p)).s);
+		 size_text(p->tables).s, size_text(p->slots).s, size_text(p->bookkeeping).s,
+		 size_text(p->backups).s, size_text(p->parts).s, size_text(p->staging).s,
+		 p->trainers, size_text(memory_total(p)).s);
 }
 
 static uint64_t memlock_limit(void)

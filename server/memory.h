@@ -23,6 +23,13 @@ struct memory_plan {
 	uint32_t trainers;
 };
 
+/* Trainers choose the sizes: a sum that does not fit is UINT64_MAX, and must not look like a small
+ * one. */
+static inline uint64_t memory_plus(uint64_t a, uint64_t b)
+{
+	return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+
 /* UINT64_MAX when it is more than that. */
 uint64_t memory_total(const struct memory_plan *plan);
 /* What is registered with a NIC: pinned, and counted once for each protection domain. */

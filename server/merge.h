@@ -18,8 +18,8 @@ struct merge {
 	float factor[SRV_MAX_TRAINERS];
 };
 
-/* An empty one; then the gradients in rank order, of so many samples and so many times too large; then
- * merge.grads holds if any were added. */
+/* An empty one; then the gradients in rank order, of so many samples and so many times too large;
+ * then merge.grads holds if any were added. */
 void merge_begin(struct merge *m, enum wire_reduce reduce, enum kern_dtype dtype);
 void merge_add(struct merge *m, const void *data, float weight, float scale);
 void merge_end(struct merge *m);

@@ -19,11 +19,11 @@ static inline uint64_t mix64(uint64_t x)
 /* Of a hash whose collisions nobody shall be able to choose. */
 static inline uint64_t mix_key(void)
 {
-	uint64_t key = 0x9e3779b97f4a7c15u;
+	uint64_t key;
 
-	/* It only fails before the machine has ever had any randomness. */
-	if (getrandom(&key, sizeof(key), GRND_NONBLOCK) < 0)
-		return (uint64_t)(uintptr_t)&key;
+	/* It waits while the machine has not had any randomness yet; signals may cut that short. */
+	while (getrandom(&key, sizeof(key), 0) != sizeof(key))
+		;
 	return key;
 }
 

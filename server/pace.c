@@ -30,7 +30,6 @@ static void release(struct pace *pace)
 	atomic_store_explicit(&pace->slowest, pace->clocks.slowest, memory_order_relaxed);
 	for (uint32_t rank = 0; rank < pace->clocks.ranks; rank++) {
 		struct session *s = pace->session[rank];
-
 		uint64_t now = clocks_released(&pace->clocks, rank);
 
 		if (!s || !s->first_step || now <= atomic_load(&s->released))
@@ -90,7 +89,7 @@ static void handle(struct actor *actor, struct item *item)
 	case ITEM_RELEASE:
 		session_retry_release(s);
 		return; /* with its reference */
-	default: /* parameters' kinds are never posted here */
+	default:        /* parameters' kinds are never posted here */
 		__builtin_unreachable();
 	}
 	session_put(s);

@@ -4,8 +4,8 @@
  * they meet sessions.
  *
  * Gradients are applied as they come, as in async mode. A trainer's step has ended when its barrier
- * came and all that it pushed before is in the weights: so who goes past step k sees every update of
- * the steps up to k - K, of everybody.
+ * came and all that it pushed before is in the weights: so who goes past step k sees every update
+ * of the steps up to k - K, of everybody.
  */
 #ifndef GS_SERVER_PACE_H
 #define GS_SERVER_PACE_H
@@ -23,7 +23,7 @@ struct pace {
 	struct srv *srv;
 	struct clocks clocks;
 	struct session **session; /* by rank */
-	_Atomic uint64_t slowest; /* for who asks */
+	_Atomic uint64_t slowest; /* clocks.slowest, for srv_get_stats */
 };
 
 int pace_init(struct pace *pace, struct srv *srv, uint32_t trainers, uint32_t staleness);

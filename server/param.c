@@ -116,12 +116,12 @@ static void answer_pull(struct pull *pull)
 	pull->seen = 1 + block_updates(b);
 	keep_backup(pull);
 	session_answer_pull(pull, &(struct answer){
-		.offset = b->param->place.landing_off +
-			  b->first * kern_size(param_weight_type(b->param)),
-		.len = block_weight_bytes(b),
-		.imm = imm_block(IMM_PULLED, b->id, 0, false),
-		.source = block_published(b),
-	});
+				      .offset = b->param->place.landing_off +
+						b->first * kern_size(param_weight_type(b->param)),
+				      .len = block_weight_bytes(b),
+				      .imm = imm_block(IMM_PULLED, b->id, 0, false),
+				      .source = block_published(b),
+				  });
 }
 
 /* ---- what else comes ------------------------------------------------------------------------- */

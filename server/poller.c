@@ -4,12 +4,10 @@
  * its parameter's queue. Nothing that a trainer sends is believed: a claim that does not hold ends
  * the session with a reason, before any weight is touched.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/err.h"
 #include "base/log.h"
 #include "proto/imm.h"
 #include "server/internal.h"
@@ -38,7 +36,7 @@ bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint6
 	uint32_t want = tp_imm_len(s->conn, bytes);
 
 	if (len != want)
-		violation(s, "block %u: %u bytes came, its gradient ends in %u", imm->block, len,
+		violation(s, "block %u: %u bytes in the last piece instead of %u", imm->block, len,
 			  want);
 	return len == want;
 }

@@ -24,7 +24,8 @@ enum {
 struct srv_options {
 	const char *listen[SRV_MAX_LISTENERS]; /* transport URIs */
 	uint32_t n_listen;                     /* 1 at least */
-	uint32_t trainers;   /* N: sync mode starts when this many have come; no more may be connected */
+	uint32_t trainers;   /* N: sync and ssp mode start when this many have come; no more may be
+			      * connected */
 	enum srv_mode mode;
 	uint32_t staleness;  /* SRV_SSP: how many steps a trainer may be ahead of the slowest; 0 is sync
 			      * mode */

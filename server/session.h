@@ -8,11 +8,11 @@
  *
  * Threads. The control thread owns the session's life and is the only one that changes its state.
  * The poller of its connection reads the state and owns the fields marked so. Workers, and whoever
- * runs the round, hold references.
+ * runs the round or the pace, hold references.
  *
  * Invariants:
- *  1. refs counts: one of the control thread until CLOSED, one of the round while it knows the
- *     session, one for each item (slot, pull, credit, release) that is queued or parked. The last
+ *  1. refs counts: one of the control thread until CLOSED, one of the round or the pace while
+ *     it knows the session, one for each item (slot, pull, credit, release) that is queued or parked. The last
  *     one dropped has the control thread free it: so slots outlive the trainer that filled them.
  *  2. A slot is QUEUED from the poller's taking it until its parameter's actor is done with it.
  *     Only then is the trainer told.
@@ -144,7 +144,8 @@ struct session {
 	struct outgoing *out_first, *out_last;
 
 	/* poller */
-	uint64_t posting;     /* sync: the step of its next gradient; control sets it before ACTIVE */
+	uint64_t posting;     /* sync, ssp: the step of its next gradient; control sets it before
+			       * ACTIVE */
 	uint64_t last_pushed; /* sync: the step of its last gradient */
 	bool early;           /* early_note is under way */
 	uint64_t heard;       /* its messages so far */
@@ -236,7 +237,7 @@ void session_free_slot(struct slot *slot);
 void session_credit(struct session *s, uint32_t block, bool notify);
 /* ITEM_CREDIT: writes a parked credit. */
 void session_retry_credit(struct credit *credit);
-/* Writes `released` to the trainer. Only the round calls it. */
+/* Writes the step that is released to the trainer. Only the round, or the pace, calls it. */
 void session_release(struct session *s, uint64_t step);
 void session_retry_release(struct session *s);
 /* Raises a count; the next word that is written takes it along. */

@@ -22,9 +22,8 @@
 
 struct srv;
 struct slot;
-struct tp_arena;
-
 struct rows;
+struct tp_arena;
 
 struct param {
 	struct actor actor; /* first: an actor is its parameter */
@@ -96,7 +95,11 @@ void table_initial(const struct param *p, uint64_t seed, uint64_t first, float *
 /* NULL is allowed. */
 void table_destroy(struct table *table);
 
-/* Compares what a trainer declares with the table. -EINVAL: the text names both sides. */
+/* The optimizer of a declaration and, of a table, its setting `lazy`. -EINVAL. */
+int table_parse_optimizer(const struct wire_param *decl, struct kern_opt *out, bool *lazy);
+
+/* Compares what a trainer declares with the table (table_compare.c). -EINVAL: the text names both
+ * sides. */
 int table_compare(const struct table *table, const struct wire_param *decl, uint32_t n);
 
 /* Wire types are numbered as the kernels'. */
@@ -108,6 +111,12 @@ static inline enum kern_dtype param_grad_type(const struct param *p)
 static inline enum kern_dtype param_weight_type(const struct param *p)
 {
 	return (enum kern_dtype)p->decl.weight_type;
+}
+
+/* What trainers read is a copy in another type, and the server's own weights are private. */
+static inline bool param_has_copy(const struct param *p)
+{
+	return p->decl.weight_type != WIRE_F32;
 }
 
 /* Bytes of a block's gradient in a slot, and of its weights as trainers read them. */

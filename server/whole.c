@@ -167,8 +167,8 @@ void whole_settle(struct param *p)
 		return;
 	if (!skip) {
 		gather(p, &m);
-		if (m.grads.n && update(p, &m.grads, sync_clip(p, &m.grads),
-					round_step(round) - 1, NULL))
+		if (m.grads.n &&
+		    update(p, &m.grads, sync_clip(p, &m.grads), round_step(round) - 1, NULL))
 			blame(p);
 	}
 	finish(p);
@@ -208,7 +208,15 @@ static void apply_whole(struct param *p, struct slot *first)
 }
 
 /* Until the last block of a push has come, the others wait without a reference to the session: who
- * dies in the midst of a push leaves nothing behind. */
+ * dies in the midst of a push leaves nothing behind. Nor does their step wait for them: a push whose
+ * end comes behind a barrier is the next step's. */
+static void await_rest(struct session *s)
+{
+	if (s->srv->opt.mode == SRV_SSP)
+		session_settled_one(s);
+	session_put(s);
+}
+
 static void async_gradient(struct param *p, struct slot *slot)
 {
 	struct session *s = slot->session;
@@ -216,7 +224,7 @@ static void async_gradient(struct param *p, struct slot *slot)
 	uint32_t slots = srv_table(s->srv)->slots;
 
 	if (++first->arrived < p->cut.blocks) {
-		session_put(s);
+		await_rest(s);
 		return;
 	}
 	first->arrived = 0;
@@ -225,9 +233,12 @@ static void async_gradient(struct param *p, struct slot *slot)
 	for (uint32_t i = 0; i < p->cut.blocks; i++) {
 		struct slot *each = first + (size_t)i * slots;
 
-		if (each != slot)
-			session_get(s); /* which it gave back as it came */
-		param_applied(each);
+		if (each == slot) {
+			param_applied(each);
+			continue;
+		}
+		session_get(s); /* which it gave back as it came */
+		param_credit(each);
 	}
 	session_put(s);
 }

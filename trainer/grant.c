@@ -58,7 +58,8 @@ static int check_blocks(const struct wire_place *p, uint64_t row, const struct g
 }
 
 /* A span behind what is before it. */
-static int check_span(const char *name, uint64_t off, uint64_t bytes, uint64_t region, uint64_t *end)
+static int check_span(const char *name, uint64_t off, uint64_t bytes, uint64_t region,
+		      uint64_t *end)
 {
 	if (off % LAYOUT_ALIGN)
 		return err_set(EPROTO, "%s: %" PRIu64 "; must be a multiple of %u", name, off,
@@ -87,8 +88,8 @@ static int check_slots(const struct wire_place *p, const struct grant_need *need
 			       "slots_stride: %" PRIu64 "; must be %" PRIu64
 			       " at least, and 2^56 at most",
 			       p->slots_stride, need->slot);
-	int rc = check_span("heads_off", p->heads_off,
-			    g->slots * sizeof(struct layout_push_head), region, &at->slots);
+	int rc = check_span("heads_off", p->heads_off, g->slots * sizeof(struct layout_push_head),
+			    region, &at->slots);
 	if (rc == 0 && need->request)
 		rc = check_span("request_off", p->request_off, need->request, region, &at->slots);
 	if (rc == 0)

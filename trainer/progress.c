@@ -113,8 +113,8 @@ static void on_pulled(gs_trainer *t, const struct imm *imm, uint32_t len)
 			trainer_breach(t);
 		return;
 	}
-	uint32_t want = tp_imm_len(
-	    t->conn, p->weight_size * block_elems(p, imm->block - p->first_block));
+	uint32_t want =
+	    tp_imm_len(t->conn, p->weight_size * block_elems(p, imm->block - p->first_block));
 	if (len != want) {
 		err_set(EPROTO, "weights of block %u: %u bytes in the last piece instead of %u",
 			imm->block, len, want);

@@ -236,7 +236,7 @@ int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n
 		return rc;
 	rc = check_params(t, p, n);
 	for (uint32_t i = 0; rc == 0 && i < n; i++) {
-		if (p[i]->wire.storage != WIRE_DENSE)
+		if (param_is_table(p[i]))
 			rc = err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows",
 				     p[i]->wire.name);
 	}

@@ -244,9 +244,9 @@ static int enter_push(gs_trainer *t, gs_param *p)
 
 	if (rc < 0)
 		return rc;
-	if (p->wire.storage != WIRE_DENSE)
-		rc = err_set(EINVAL, "parameter \"%s\" is a table: call gs_push_rows",
-			     p->wire.name);
+	if (param_is_table(p))
+		rc =
+		    err_set(EINVAL, "parameter \"%s\" is a table: call gs_push_rows", p->wire.name);
 	if (rc == 0)
 		rc = push_allowed(t, p);
 	if (rc == 0 && p->accumulate == 1)
@@ -329,8 +329,7 @@ static int wait_applied(gs_trainer *t, gs_param *p)
 		int rc = push_flush(p);
 		struct wanted w = {p, p->pushes};
 
-		return rc < 0 ? rc
-			      : trainer_wait(t, is_credited, &w, 0, "gradients to be applied");
+		return rc < 0 ? rc : trainer_wait(t, is_credited, &w, 0, "gradients to be applied");
 	}
 	uint64_t step = p->accumulated ? t->step : p->push_step;
 	if (step < t->step)

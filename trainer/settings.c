@@ -41,8 +41,7 @@ static bool rate_free(gs_trainer *t, void *arg)
 
 static int set_rate(gs_trainer *t, const gs_param *p, double lr)
 {
-	struct wire_msg msg = {.kind = WIRE_SET_RATE,
-			       .set_rate = {.param = p->index, .rate = lr}};
+	struct wire_msg msg = {.kind = WIRE_SET_RATE, .set_rate = {.param = p->index, .rate = lr}};
 	int rc = trainer_wait(t, rate_free, NULL, 0, "another rate's turn");
 
 	if (rc < 0)
@@ -59,11 +58,10 @@ int gs_set_lr(gs_trainer *t, gs_param *p, double lr)
 {
 	if (!isfinite(lr) || lr < 0)
 		return err_set(EINVAL, "lr: %g; must be 0 at least, and finite", lr);
-	int rc = trainer_enter_working(t);
+	int rc = push_enter(t, p);
 	if (rc < 0)
 		return rc;
-	rc = p && p->t == t ? set_rate(t, p, lr)
-			    : err_set(EINVAL, "the parameter is not one of this trainer's");
+	rc = set_rate(t, p, lr);
 	trainer_exit(t);
 	return rc;
 }
@@ -71,8 +69,10 @@ int gs_set_lr(gs_trainer *t, gs_param *p, double lr)
 int gs_get_counts(gs_trainer *t, struct gs_counts *out)
 {
 	if (!out || out->size != sizeof(*out))
-		return err_set(EINVAL, "counts: size is %zu, not %zu: build against the header of "
-				       "this library", out ? out->size : 0, sizeof(*out));
+		return err_set(EINVAL,
+			       "counts: size is %zu, not %zu: build against the header of "
+			       "this library",
+			       out ? out->size : 0, sizeof(*out));
 	int rc = trainer_enter_working(t);
 	if (rc < 0)
 		return rc;
@@ -95,6 +95,10 @@ int trainer_refused(gs_trainer *t)
 	int rc = trainer_wait(t, is_noticed, &count, t->timeout_ms, "the notice of a refused push");
 	int refused = t->refused;
 
+	if (rc == -ETIMEDOUT) {
+		err_set(EPROTO, "a push was refused, and in %u ms no notice said why", t->timeout_ms);
+		return trainer_breach(t);
+	}
 	if (rc < 0)
 		return rc;
 	t->refused = 0;

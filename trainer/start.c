@@ -276,7 +276,7 @@ static int wait_for_start(gs_trainer *t)
 
 	if (rc != -ETIMEDOUT)
 		return rc;
-	if (trainer_is_sync(t))
+	if (t->welcome.mode != WIRE_ASYNC)
 		return err_set(ETIMEDOUT,
 			       "waited %u ms for the start: for all %u trainers to come, and for "
 			       "initial weights",

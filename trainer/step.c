@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps, in sync and ssp mode. t->step is being made; with t->posted its barrier is on its way. The server
- * answers by writing the step into the head of the mailbox.
+ * Steps, in sync and ssp mode. t->step is being made; with t->posted its barrier is on its way. The
+ * server answers by writing the step into the head of the mailbox.
  *
  *        making k  --gs_step_post-->  posted k  --gs_step_wait-->  making k+1
  */

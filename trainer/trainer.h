@@ -2,20 +2,21 @@
  *
  * The trainer's state, and what its files offer each other.
  *
- *  connect.c   gs_connect, gs_close          talk.c      control messages: what comes when
- *  declare.c   gs_declare                    progress.c  events, waiting, posting; the lock
- *  start.c     gs_start                      grant.c     is the server's grant sound (pure)
- *  push.c      gradients                     step.c      barriers
- *  settings.c  rates, scales, counts         sum.c       accumulation
- *  pull.c      weights: which way            pull_wire.c reading them over a network
- *  leave.c     gs_leave                      pull_queue.c asking for them through the queue
- *  rows.c      rows of tables, out           rows_wire.c reading them over a network
+ *  connect.c   gs_connect, gs_close          talk.c        control messages: what comes when
+ *  declare.c   gs_declare                    progress.c    events, waiting, posting; the lock
+ *  start.c     gs_start                      grant.c       is the server's grant sound (pure)
+ *  push.c      gradients                     sum.c         accumulation
+ *  step.c      barriers                      settings.c    rates, scales, counts
+ *  pull.c      weights: which way            pull_wire.c   reading them over a network
+ *                                            pull_queue.c  asking for them through the queue
+ *  rows.c      rows of tables, out           rows_wire.c   reading them over a network
  *  rows_pull.c and in: which way
+ *  leave.c     gs_leave
  *
  * Invariants:
  *  1. `lock` guards every field but those that are constant once gs_start returned. Nothing is
  *     copied, waited for or slept on with it held; posting (which copies nothing that is longer
- * than an inline payload) is.
+ *     than an inline payload) is.
  *  2. The CQ is polled with the lock held, by anyone, and never while `leader` is set: then one
  *     thread is inside tp_cq_wait without the lock. Others who wait do so on `changed`.
  *  3. `err` is set once and is final: no call but gs_close does anything after it.
@@ -84,9 +85,9 @@ struct gs_param {
 	void *addend;
 
 	uint64_t pushes;    /* begun, initial weights included */
-	uint64_t push_step; /* sync: the step of the last one; 0: none */
-	/* 1 + the updates in what was pulled last; 0: not known. Pulls of mapped weights, which take no
-	 * lock, set it while another thread may push. */
+	uint64_t push_step; /* sync, ssp: the step of the last one; 0: none */
+	/* 1 + the updates in what was pulled last; 0: not known. Pulls of mapped weights, which take
+	 * no lock, set it while another thread may push. */
 	_Atomic uint64_t seen;
 
 	/* A pull that uses the landing area or the scratch words: one at a time. */
@@ -113,8 +114,7 @@ struct gs_trainer {
 	bool load_store;
 	bool closed;    /* TP_EV_CLOSED came */
 	uint64_t rooms; /* TP_EV_ROOMs so far */
-	/* How long a post may wait for room; 0: no limit. Bounded while the server owes an answer.
-	 */
+	/* How long a post may wait for room; 0: no limit. Bounded while the server owes an answer. */
 	uint32_t patience_ms;
 
 	enum phase phase;
@@ -134,8 +134,7 @@ struct gs_trainer {
 	const uint8_t *weights_map; /* NULL over a network */
 
 	/* The mailbox is also the target of READs: a parameter's part of the landing area is used
-	 * by one pull at a time, whichever way, so a second copy of the weights would buy nothing.
-	 */
+	 * by one pull at a time, whichever way, so a second copy of the weights would buy nothing. */
 	struct tp_arena *mailbox;
 	struct tp_region *mailbox_region;
 	uint8_t *mail; /* its base */
@@ -221,10 +220,13 @@ int push_initial(gs_param *p);
 bool push_credited(gs_param *p, uint64_t wanted);
 /* Sends what was accumulated of p so far. With the lock, which it lets go of meanwhile. */
 int push_flush(gs_param *p);
-/* Enters, with a parameter of this trainer's; with the right to push it now; with a slot free. */
+/* trainer_enter_working, with a parameter that must be this trainer's: -EINVAL. */
 int push_enter(gs_trainer *t, const gs_param *p);
+/* It may be pushed now. -EALREADY. */
 int push_allowed(const gs_trainer *t, const gs_param *p);
+/* Waits until the slot of the next push is free, by its credit. */
 int push_wait_credited(gs_trainer *t, gs_param *p);
+/* Where push number `push` is written. */
 uint8_t *push_slot(const gs_param *p, uint64_t push);
 /* What goes ahead of a slot. `rows` and `flags`: of tables. */
 int push_head(struct chain *chain, gs_param *p, uint32_t slot, uint32_t rows, uint32_t flags);

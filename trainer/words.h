@@ -16,20 +16,21 @@ static inline uint64_t word_acquire(const void *base, uint64_t off)
 }
 
 /* Copies n elements of `size` bytes, 4 or 2, that may change meanwhile: each comes over whole, of
- * whatever moment. 8 bytes at a time, from where src is 8-byte aligned (a block may begin anywhere).
+ * whatever moment. 8 bytes at a time, from where src is 8-byte aligned (a block may begin
+ * anywhere).
  *
  * Loads are acquiring and not relaxed so that a version word read after the copy is read after it:
  * on x86 that is free, and elsewhere it spares a fence. */
 static inline void copy_live_element(uint8_t *dst, const uint8_t *src, uint32_t size)
 {
 	if (size == sizeof(uint32_t)) {
-		uint32_t one = __atomic_load_n((const uint32_t *)(const void *)src,
-					       __ATOMIC_ACQUIRE);
+		uint32_t one =
+		    __atomic_load_n((const uint32_t *)(const void *)src, __ATOMIC_ACQUIRE);
 
 		memcpy(dst, &one, sizeof(one));
 	} else {
-		uint16_t one = __atomic_load_n((const uint16_t *)(const void *)src,
-					       __ATOMIC_ACQUIRE);
+		uint16_t one =
+		    __atomic_load_n((const uint16_t *)(const void *)src, __ATOMIC_ACQUIRE);
 
 		memcpy(dst, &one, sizeof(one));
 	}
@@ -43,8 +44,8 @@ static inline void copy_live(void *to, const void *from, uint64_t n, uint32_t si
 	for (; src < end && (uintptr_t)src % sizeof(uint64_t); src += size, dst += size)
 		copy_live_element(dst, src, size);
 	for (; src + sizeof(uint64_t) <= end; src += sizeof(uint64_t), dst += sizeof(uint64_t)) {
-		uint64_t word = __atomic_load_n((const uint64_t *)(const void *)src,
-						__ATOMIC_ACQUIRE);
+		uint64_t word =
+		    __atomic_load_n((const uint64_t *)(const void *)src, __ATOMIC_ACQUIRE);
 
 		memcpy(dst, &word, sizeof(word));
 	}

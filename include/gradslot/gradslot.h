@@ -101,11 +101,11 @@
  * it does after a failure inside gs_start or gs_leave.
  *
  * Threads. Any number of threads may use one trainer. gs_connect … gs_start and gs_leave/gs_close
- * are called by one thread while no other uses it. A call that waits (gs_pull, gs_step_wait,
- * gs_wait_applied, gs_push and gs_grad_buffer when no slot is free) lets the others go on. One
- * parameter is pushed by one thread at a time; different parameters may be pushed by different ones
- * at once. gs_step_post counts what was pushed before it was called: call it after the pushes of
- * the step returned.
+ * are called by one thread while no other uses it. A call that waits (pulls, gs_step_wait,
+ * gs_wait_applied, gs_set_lr; pushes and gs_grad_buffer when no slot is free) lets the others go
+ * on. One parameter is pushed by one thread at a time; different parameters may be pushed by
+ * different ones at once. gs_step_post counts what was pushed before it was called: call it after
+ * the pushes of the step returned.
  *
  * Processes. A trainer belongs to the process that connected it. That process may fork (data
  * loaders do); in the child every call on the trainer gives -EINVAL, gs_close does nothing, and the
@@ -200,8 +200,8 @@ struct gs_options {
 			      * the server; the server may be started later than the trainer: gs_connect
 			      * tries again until then. Default 10000 */
 	int32_t spin_us;     /* how long a wait polls before it sleeps; GS_SPIN_FOREVER never sleeps */
-	uint32_t start_timeout_ms; /* how long gs_start waits for the other trainers (sync mode) and
-				    * for initial weights; 0: no limit. Default 0 */
+	uint32_t start_timeout_ms; /* how long gs_start waits for the other trainers (sync and ssp
+				    * mode) and for initial weights; 0: no limit. Default 0 */
 };
 #define GS_OPTIONS_INIT                                                                            \
 	{                                                                                          \
@@ -219,7 +219,7 @@ GS_API int gs_connect(const struct gs_options *opt, gs_trainer **out);
 /* ---- declaring ------------------------------------------------------------------------------- */
 
 enum gs_init {
-	GS_INIT_DATA,     /* from the first trainer: .init_data */
+	GS_INIT_DATA,     /* from the first trainer: .init_data. Dense parameters */
 	GS_INIT_CONSTANT, /* init_a */
 	GS_INIT_UNIFORM,  /* init_a … init_b, from init_seed */
 	GS_INIT_NORMAL,   /* mean init_a, standard deviation init_b, from init_seed */
@@ -235,7 +235,8 @@ enum gs_reduce {
 	GS_WEIGHTED, /* ((n0·g0+n1·g1)+…)·(1/(n0+n1+…)), n: gs_set_samples */
 };
 
-/* What becomes of a gradient with an infinity or a NaN in it. It is counted in any case:
+/* What becomes of a gradient with an infinity or a NaN in it, as it was pushed: before it is scaled
+ * and merged, which may still overflow. It is counted in any case:
  * gs_get_counts. The last two hold a parameter's update back until the whole gradient was looked
  * at; the last, in sync mode, until all of the step was. */
 enum gs_nonfinite {
@@ -268,14 +269,15 @@ struct gs_param_desc {
 	uint64_t init_seed;
 	const float *init_data; /* GS_INIT_DATA: the tensor; must stay valid until gs_start returned.
 				 * Used if this trainer is the one whom the server asks */
-	const char *schedule;   /* of the learning rate: see "Schedules" above; NULL: constant */
+	const char *schedule;       /* of the learning rate: "Schedules" above; NULL: constant */
 	enum gs_dtype grad_dtype;   /* of what gs_push sends */
 	enum gs_dtype weight_dtype; /* of what gs_pull reads: the server's own are float32 always */
 	enum gs_reduce reduce;
 	enum gs_nonfinite nonfinite;
-	uint32_t accumulate;  /* pushes that make one gradient, added up here before it is sent; a
-			       * step that ends before sends what there is. 0 or 1: each is one.
-			       * Dense parameters */
+	uint32_t accumulate;  /* pushes that make one gradient, added up here before it is sent;
+			       * gs_step_post (in async and ssp mode gs_wait_applied, too) and
+			       * gs_leave send what there is. 0 or 1: each is one. Dense
+			       * parameters */
 	int accumulate_sum;   /* their sum, not their mean */
 	enum gs_kind kind;
 	/* Tables: */
@@ -315,12 +317,16 @@ static inline void gs_setting(struct gs_param_desc *d, const char *name, double 
 GS_API int gs_declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param **out);
 
 /* Sends the declarations, gets memory, gives the initial weights if asked, and waits until training
- * may begin: weights are there and, in sync mode, all N trainers have come (the first time).
+ * may begin: weights are there and, in sync and ssp mode, all N trainers have come (the first
+ * time).
  * Errors: -EINVAL (no parameters; or they differ from what the server has: the text names both
  * sides), -ENOMEM (the server's memory or this process's memlock: the text has the sum), -ETIMEDOUT
  * (it says for whom it was waiting), -EBUSY (started). */
 GS_API int gs_start(gs_trainer *t);
 
+/* Sync: steps are made together (gs_step_wait). Async: each gradient is applied as it comes, there
+ * are no steps. Ssp: as async, but no trainer gets more than K steps ahead of the slowest; with a
+ * K of 0 it is sync. */
 enum gs_mode { GS_SYNC = 1, GS_ASYNC, GS_SSP };
 
 struct gs_info {
@@ -340,21 +346,27 @@ GS_API uint64_t gs_param_elems(const gs_param *p);
 /* ---- pushing --------------------------------------------------------------------------------- */
 
 /* The buffer that the next push of `p` leaves from: gs_param_elems elements of grad_dtype, 64-byte
- * aligned, content undefined. Over shm it is the slot itself, over RDMA registered memory: computing straight into
- * it saves a copy. It is the caller's until it is given to gs_push. Blocks while all slots are in
- * use. Errors: -EALREADY (sync: pushed in this step already, or its barrier was posted). */
+ * aligned, content undefined. Over shm it is the slot itself, over RDMA registered memory:
+ * computing straight into it saves a copy. (Where pushes are accumulated it is memory beside the
+ * sum.) It is the caller's until it is given to gs_push. Blocks while all slots are in use.
+ * Errors: gs_push's. */
 GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out);
 
-/* Sends the gradient of `p`. `grad`: gs_param_elems elements of grad_dtype, either what gs_grad_buffer gave (no
- * copy) or any other memory (copied before it returns). Returns when the gradient is on its way, not
- * when it is applied. Blocks while all slots are in use (each slot comes back when the server has
- * applied it). Sync: at most once a step for each parameter; not pushing one is allowed, it then
- * takes the mean of those who did.
- * Errors: -EALREADY (sync: pushed in this step already, or its barrier was posted). */
+/* Sends the gradient of `p`, a dense parameter. `grad`: gs_param_elems elements of grad_dtype,
+ * either what gs_grad_buffer gave (no copy) or any other memory (copied before it returns). Returns
+ * when the gradient is on its way, not when it is applied. Blocks while all slots are in use (each
+ * slot comes back when the server has applied it). Where pushes are accumulated all but the last of
+ * a gradient are added up, and only the last sends and may block.
+ * Sync: at most one gradient a step for each parameter; not pushing one is allowed, the update is
+ * then of those who did.
+ * Errors: -EALREADY (sync: it was pushed in this step already; sync and ssp: the step's barrier was
+ * posted), -EINVAL (a table). */
 GS_API int gs_push(gs_trainer *t, gs_param *p, const void *grad);
 
-/* Waits until every gradient that this trainer pushed to `p` is in the weights. In sync mode this is
- * the release of the step: -EDEADLK if the step's barrier was not posted yet. */
+/* Waits until every gradient that this trainer pushed to `p` is in the weights. Async and ssp: what
+ * was accumulated so far is sent first. Sync: that is the release of the step.
+ * Errors: -EDEADLK (sync: the step's barrier was not posted yet), -ENOSPC (a push of rows was
+ * refused: gs_push_rows). */
 GS_API int gs_wait_applied(gs_trainer *t, gs_param *p);
 
 /* How many samples are behind this trainer's pushes from here on, and how many times too large they
@@ -376,45 +388,53 @@ struct gs_counts {
 	uint64_t skipped;   /* updates left out for one, anybody's (GS_NONFINITE_SKIP) */
 	uint64_t refused;   /* pushes of rows that were refused */
 };
-/* What the server has told so far; after gs_step_wait or gs_wait_applied all that they waited for is
- * in. Errors: -EINVAL (size). */
+/* What the server has told so far; after gs_step_wait or gs_wait_applied all that they waited for
+ * is in. Errors: -EINVAL (size). */
 GS_API int gs_get_counts(gs_trainer *t, struct gs_counts *out);
 
 /* ---- rows of tables -------------------------------------------------------------------------- */
 
 /* Sends the gradient of n rows: ids[i] is the row (or key) of values[i * dim ...], in grad_dtype.
- * Copied before it returns. A row may be there more than once: its gradients are added up, in this
- * order, before the optimizer sees them. n = 0 is allowed, and changes nothing.
- * Sync: at most once a step for each table.
+ * Copied before it returns; blocks while all slots are in use. A row may be there more than once:
+ * its gradients are added up, in this order, before the optimizer sees them. n = 0 is allowed, and
+ * changes nothing. Sync: at most once a step for each table.
  * Errors: -ERANGE (an id that the table does not have: the text names it; nothing was sent),
  * -EMSGSIZE (n > push_rows), -EALREADY (as gs_push), -EINVAL (not a table). A hashed table that is
- * full refuses the whole push later: gs_step_wait or gs_wait_applied gives -ENOSPC, once. */
-GS_API int gs_push_rows(gs_trainer *t, gs_param *p, const int64_t *ids, const void *values, size_t n);
+ * full refuses the whole push later: gs_step_wait, gs_step_end or gs_wait_applied (of any
+ * parameter) then gives -ENOSPC, once, and has done what it does all the same. */
+GS_API int gs_push_rows(gs_trainer *t, gs_param *p, const int64_t *ids, const void *values,
+			size_t n);
 
 /* How the rows come: the trainer reads each (READ), or the server gathers them into one write. */
 enum gs_rows_way { GS_ROWS_AUTO, GS_ROWS_READ, GS_ROWS_GATHER };
 
-/* Reads n rows into dst[i * dim ...], in weight_dtype; ids may repeat. Each row is whole (of one
- * version). GS_ROWS_GATHER sees all that this trainer pushed before. GS_ROWS_READ and GS_ROWS_AUTO
- * see in sync mode what the last release left, elsewhere what there is.
+/* Reads n rows into dst[i * dim ...], in weight_dtype, and blocks until they are there; ids may
+ * repeat. Each row is whole (of one version). GS_ROWS_GATHER sees all that this trainer pushed
+ * before. GS_ROWS_READ and GS_ROWS_AUTO see in sync mode what the last release left, elsewhere what
+ * there is.
  * Of a hashed table pulls touch rows too: a new key gets one. One pull of a table at a time: others
  * wait. After a failure that ends the trainer, part of dst may be written when n > pull_rows.
  * Errors: -ERANGE (an id that the table does not have), -EINVAL (not a table), -EOPNOTSUPP
- * (GS_ROWS_READ of a hashed table), -ENOSPC (hashed: new keys do not fit; dst is untouched), -ENOMEM
- * (hashed, and n > pull_rows). */
+ * (GS_ROWS_READ of a hashed table), -ENOSPC (hashed: new keys do not fit; dst is untouched),
+ * -ENOMEM (hashed, and n > pull_rows). */
 GS_API int gs_pull_rows(gs_trainer *t, gs_param *p, const int64_t *ids, size_t n,
 			enum gs_rows_way way, void *dst);
 
-/* ---- steps (sync and ssp mode) ----------------------------------------------------------------------- */
+/* ---- steps (sync and ssp mode) --------------------------------------------------------------- */
 
-/* The barrier: ends this trainer's part of the step. Errors: -EPERM (async mode has none), -EALREADY
- * (posted already, wait first). */
+/* The barrier: ends this trainer's part of the step, after what was accumulated so far. It only
+ * waits for a slot for that. Errors: -EPERM (async mode has none), -EALREADY (posted already, wait
+ * first). */
 GS_API int gs_step_post(gs_trainer *t);
-/* Waits until the server released the step: every live trainer passed and every update is made.
- * The weights of a parameter then stay as they are until this trainer pushes it or posts the next
- * barrier. Errors: -EPERM (async mode), -EDEADLK (no barrier was posted). */
+/* Waits until the server released the step k that was posted; the next is k + 1.
+ * Sync: every live trainer has passed and every update is made. The weights of a parameter then
+ * stay as they are until this trainer pushes it or posts the next barrier.
+ * Ssp: all that this trainer pushed in it is in the weights, and all that every other live trainer
+ * pushed in its steps up to k - K.
+ * Errors: -EPERM (async mode), -EDEADLK (no barrier was posted), -ENOSPC (the step is over, and a
+ * push of rows was refused: gs_push_rows). */
 GS_API int gs_step_wait(gs_trainer *t);
-/* Both. Errors: gs_step_post's. */
+/* Both. Errors: those of both. */
 GS_API int gs_step_end(gs_trainer *t);
 
 /* ---- pulling --------------------------------------------------------------------------------- */
@@ -428,28 +448,30 @@ enum gs_consistency {
 	GS_ORDERED,    /* through the parameter's queue: sees all that this trainer pushed before */
 };
 
-/* Reads the weights of `p` into dst (gs_param_elems elements of weight_dtype; dense parameters). Blocks until they are there. Errors:
- * -EINVAL (`how`). */
+/* Reads the weights of `p`, a dense parameter, into dst (gs_param_elems elements of weight_dtype).
+ * Blocks until they are there. Errors: -EINVAL (`how`, or a table). */
 GS_API int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, void *dst);
 
 /* Reads several parameters at once, with the reads of all of them under way together. Errors:
- * -EINVAL (`how`, or a parameter is in the list twice). */
+ * gs_pull's, and -EINVAL (a parameter is in the list twice). */
 GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n,
 			enum gs_consistency how);
 
-/* The live weights in place, read-only, in weight_dtype (over shm only; else -EOPNOTSUPP; not of a
- * hashed table, nor with dc_lambda). Valid until gs_close. */
+/* The live weights in place, read-only, in weight_dtype, also of a table by number. Valid until
+ * gs_close. Errors: -EOPNOTSUPP (over RDMA; of a hashed table; with dc_lambda). */
 GS_API int gs_weights_view(gs_trainer *t, gs_param *p, const void **out);
 
-/* How many updates the block that holds element `elem` has seen. Errors: -EINVAL (`elem`). */
+/* How many updates the block that holds element `elem` has seen; of a table, how often rows of the
+ * block were written, some at a time. Errors: -EINVAL (`elem`). */
 GS_API int gs_block_version(gs_trainer *t, gs_param *p, uint64_t elem, uint64_t *out);
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* Says bye and waits until the server has let go. Async: what was pushed is applied first. Sync: a
- * posted barrier is waited for first; what was pushed with no barrier behind it counts when the
- * others end the step, and they go on with one trainer less. Each of its waits takes up to
- * timeout_ms. Only gs_close may follow. Errors: -ETIMEDOUT (the text says for what). */
+/* Says bye and waits until the server has let go. What was accumulated is sent first. Async, ssp:
+ * what was pushed is applied first. Sync: a posted barrier is waited for first; what was pushed
+ * with no barrier behind it counts when the others end the step, and they go on with one trainer
+ * less. Each of its waits takes up to timeout_ms. Only gs_close may follow. Errors: -ETIMEDOUT (the
+ * text says for what). */
 GS_API int gs_leave(gs_trainer *t);
 /* Frees everything; without gs_leave before, the server sees a trainer die. NULL is allowed. */
 GS_API void gs_close(gs_trainer *t);

@@ -34,13 +34,13 @@ static void adadelta_constants(const float *value, const struct kern_step *step,
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_adadelta) = {
-	.name = "adadelta",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, 1},
-		  [SET_RHO] = {"rho", KERN_BELOW_1, 0.9f},
-		  [SET_EPS] = {"eps", KERN_POSITIVE, 1e-6f}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = adadelta_arrays,
-	.constants = adadelta_constants,
-	.loop = adadelta_pick,
+    .name = "adadelta",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, 1},
+	      [SET_RHO] = {"rho", KERN_BELOW_1, 0.9f},
+	      [SET_EPS] = {"eps", KERN_POSITIVE, 1e-6f}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = adadelta_arrays,
+    .constants = adadelta_constants,
+    .loop = adadelta_pick,
 };

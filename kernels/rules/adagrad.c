@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adagrad (J. Duchi, E. Hazan, Y. Singer, JMLR 12, 2011, https://jmlr.org/papers/v12/duchi11a.html),
- * as torch.optim.Adagrad (https://pytorch.org/docs/stable/generated/torch.optim.Adagrad.html):
+ * Adagrad (J. Duchi, E. Hazan, Y. Singer, JMLR 12, 2011,
+ * https://jmlr.org/papers/v12/duchi11a.html), as torch.optim.Adagrad
+ * (https://pytorch.org/docs/stable/generated/torch.optim.Adagrad.html):
  *
  *     sum = sum + g^2;  w = w - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(sum) + eps)
  *
@@ -29,14 +30,14 @@ static void adagrad_constants(const float *value, const struct kern_step *step, 
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_adagrad) = {
-	.name = "adagrad",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_LR_DECAY] = {"lr_decay", KERN_NOT_NEGATIVE, 0},
-		  [SET_INITIAL] = {"initial_accumulator", KERN_NOT_NEGATIVE, 0},
-		  [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-10f}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = adagrad_arrays,
-	.constants = adagrad_constants,
-	.loop = adagrad_pick,
+    .name = "adagrad",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_LR_DECAY] = {"lr_decay", KERN_NOT_NEGATIVE, 0},
+	      [SET_INITIAL] = {"initial_accumulator", KERN_NOT_NEGATIVE, 0},
+	      [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-10f}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = adagrad_arrays,
+    .constants = adagrad_constants,
+    .loop = adagrad_pick,
 };

@@ -17,11 +17,11 @@
 #include "kernels/rules/adam.h"
 
 const struct kern_rule KERN_SYMBOL(kern_rule_adam) = {
-	.name = "adam",
-	.param = ADAM_SETTINGS,
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = adam_arrays,
-	.constants = adam_constants,
-	.loop = adam_pick,
+    .name = "adam",
+    .param = ADAM_SETTINGS,
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = adam_arrays,
+    .constants = adam_constants,
+    .loop = adam_pick,
 };

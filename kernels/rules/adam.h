@@ -59,14 +59,14 @@ static void adam_constants(const float *value, const struct kern_step *step, flo
 	c[RATE] = (float)(hat ? step->lr * root2 / fix1 : step->lr / fix1);
 }
 
-#define ADAM_SETTINGS                                        \
-	{                                                    \
-		[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},   \
-		[SET_BETA1] = {"beta1", KERN_BELOW_1, 0.9f}, \
+#define ADAM_SETTINGS                                          \
+	{                                                      \
+		[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},     \
+		[SET_BETA1] = {"beta1", KERN_BELOW_1, 0.9f},   \
 		[SET_BETA2] = {"beta2", KERN_BELOW_1, 0.999f}, \
 		[SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-8f}, \
-		[SET_AMSGRAD] = {"amsgrad", KERN_SWITCH, 0}, \
-		[SET_EPS_HAT] = {"eps_hat", KERN_SWITCH, 0}, \
+		[SET_AMSGRAD] = {"amsgrad", KERN_SWITCH, 0},   \
+		[SET_EPS_HAT] = {"eps_hat", KERN_SWITCH, 0},   \
 	}
 
 #endif

@@ -38,15 +38,15 @@ static void adamax_constants(const float *value, const struct kern_step *step, f
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_adamax) = {
-	.name = "adamax",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_BETA1] = {"beta1", KERN_BELOW_1, 0.9f},
-		  [SET_BETA2] = {"beta2", KERN_BELOW_1, 0.999f},
-		  [SET_EPS] = {"eps", KERN_POSITIVE, 1e-8f},
-		  [SET_EPS_DECAYED] = {"eps_decayed", KERN_SWITCH, 0}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = adamax_arrays,
-	.constants = adamax_constants,
-	.loop = adamax_pick,
+    .name = "adamax",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_BETA1] = {"beta1", KERN_BELOW_1, 0.9f},
+	      [SET_BETA2] = {"beta2", KERN_BELOW_1, 0.999f},
+	      [SET_EPS] = {"eps", KERN_POSITIVE, 1e-8f},
+	      [SET_EPS_DECAYED] = {"eps_decayed", KERN_SWITCH, 0}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = adamax_arrays,
+    .constants = adamax_constants,
+    .loop = adamax_pick,
 };

@@ -9,12 +9,12 @@
 #include "kernels/rules/adam.h"
 
 const struct kern_rule KERN_SYMBOL(kern_rule_adamw) = {
-	.name = "adamw",
-	.param = ADAM_SETTINGS,
-	.common = KERN_ALL_COMMON,
-	.fallback = {.weight_decay = 0.01f, .decoupled = true},
-	.by_rows = true,
-	.arrays = adam_arrays,
-	.constants = adam_constants,
-	.loop = adam_pick,
+    .name = "adamw",
+    .param = ADAM_SETTINGS,
+    .common = KERN_ALL_COMMON,
+    .fallback = {.weight_decay = 0.01f, .decoupled = true},
+    .by_rows = true,
+    .arrays = adam_arrays,
+    .constants = adam_constants,
+    .loop = adam_pick,
 };

@@ -23,10 +23,10 @@ static void add_constants(const float *value, const struct kern_step *step, floa
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_add) = {
-	.name = "add",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, 1}},
-	.by_rows = true,
-	.arrays = add_arrays,
-	.constants = add_constants,
-	.loop = add_pick,
+    .name = "add",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, 1}},
+    .by_rows = true,
+    .arrays = add_arrays,
+    .constants = add_constants,
+    .loop = add_pick,
 };

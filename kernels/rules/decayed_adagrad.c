@@ -28,13 +28,13 @@ static void decayed_adagrad_constants(const float *value, const struct kern_step
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_decayed_adagrad) = {
-	.name = "decayed_adagrad",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_DECAY] = {"decay", KERN_BELOW_1, 0.95f},
-		  [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-6f}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = decayed_adagrad_arrays,
-	.constants = decayed_adagrad_constants,
-	.loop = decayed_adagrad_pick,
+    .name = "decayed_adagrad",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_DECAY] = {"decay", KERN_BELOW_1, 0.95f},
+	      [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-6f}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = decayed_adagrad_arrays,
+    .constants = decayed_adagrad_constants,
+    .loop = decayed_adagrad_pick,
 };

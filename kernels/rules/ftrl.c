@@ -81,15 +81,15 @@ static void ftrl_constants(const float *value, const struct kern_step *step, flo
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_ftrl) = {
-	.name = "ftrl",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_L1] = {"l1", KERN_NOT_NEGATIVE, 0},
-		  [SET_L2] = {"l2", KERN_NOT_NEGATIVE, 0},
-		  [SET_LR_POWER] = {"lr_power", KERN_MINUS_1_TO_0, -0.5f},
-		  [SET_BETA] = {"beta", KERN_NOT_NEGATIVE, 0}},
-	.common = KERN_CLIPS | KERN_DELAY,
-	.by_rows = true,
-	.arrays = ftrl_arrays,
-	.constants = ftrl_constants,
-	.loop = ftrl_pick,
+    .name = "ftrl",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_L1] = {"l1", KERN_NOT_NEGATIVE, 0},
+	      [SET_L2] = {"l2", KERN_NOT_NEGATIVE, 0},
+	      [SET_LR_POWER] = {"lr_power", KERN_MINUS_1_TO_0, -0.5f},
+	      [SET_BETA] = {"beta", KERN_NOT_NEGATIVE, 0}},
+    .common = KERN_CLIPS | KERN_DELAY,
+    .by_rows = true,
+    .arrays = ftrl_arrays,
+    .constants = ftrl_constants,
+    .loop = ftrl_pick,
 };

@@ -60,16 +60,16 @@ static double lamb_ratio(const float *value, double w, double r)
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_lamb) = {
-	.name = "lamb",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_BETA1] = {"beta1", KERN_BELOW_1, 0.9f},
-		  [SET_BETA2] = {"beta2", KERN_BELOW_1, 0.999f},
-		  [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-6f},
-		  [SET_DECAY] = {"weight_decay", KERN_NOT_NEGATIVE, 0.01f}},
-	.common = KERN_ALL_COMMON & ~KERN_DECAY,
-	.arrays = lamb_arrays,
-	.constants = lamb_constants,
-	.loop = lamb_pick,
-	.first = lamb_first,
-	.ratio = lamb_ratio,
+    .name = "lamb",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_BETA1] = {"beta1", KERN_BELOW_1, 0.9f},
+	      [SET_BETA2] = {"beta2", KERN_BELOW_1, 0.999f},
+	      [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-6f},
+	      [SET_DECAY] = {"weight_decay", KERN_NOT_NEGATIVE, 0.01f}},
+    .common = KERN_ALL_COMMON & ~KERN_DECAY,
+    .arrays = lamb_arrays,
+    .constants = lamb_constants,
+    .loop = lamb_pick,
+    .first = lamb_first,
+    .ratio = lamb_ratio,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layer-wise adaptive rates (Y. You, I. Gitman, B. Ginsburg, 2017, https://arxiv.org/abs/1708.03888),
- * as PaddlePaddle's LarsMomentum; norms are of the whole tensor:
+ * Layer-wise adaptive rates (Y. You, I. Gitman, B. Ginsburg, 2017,
+ * https://arxiv.org/abs/1708.03888), as PaddlePaddle's LarsMomentum; norms are of the whole tensor:
  *
  *     ratio = trust * |w| / (|g| + weight_decay * |w| + eps), or 1 when |w| or |g| is 0
  *     buf = momentum * buf + lr * ratio * (g + weight_decay * w);  w = w - buf
@@ -40,16 +40,16 @@ static double lars_ratio(const float *value, double w, double g)
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_lars) = {
-	.name = "lars",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_MOMENTUM] = {"momentum", KERN_BELOW_1, 0.9f},
-		  [SET_TRUST] = {"trust", KERN_NOT_NEGATIVE, 0.001f},
-		  [SET_DECAY] = {"weight_decay", KERN_NOT_NEGATIVE, 0.0005f},
-		  [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 0}},
-	.common = KERN_ALL_COMMON & ~KERN_DECAY,
-	.arrays = lars_arrays,
-	.constants = lars_constants,
-	.loop = lars_pick,
-	.first = lars_first,
-	.ratio = lars_ratio,
+    .name = "lars",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_MOMENTUM] = {"momentum", KERN_BELOW_1, 0.9f},
+	      [SET_TRUST] = {"trust", KERN_NOT_NEGATIVE, 0.001f},
+	      [SET_DECAY] = {"weight_decay", KERN_NOT_NEGATIVE, 0.0005f},
+	      [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 0}},
+    .common = KERN_ALL_COMMON & ~KERN_DECAY,
+    .arrays = lars_arrays,
+    .constants = lars_constants,
+    .loop = lars_pick,
+    .first = lars_first,
+    .ratio = lars_ratio,
 };

@@ -32,14 +32,14 @@ static void lion_constants(const float *value, const struct kern_step *step, flo
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_lion) = {
-	.name = "lion",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_BETA1] = {"beta1", KERN_BELOW_1, 0.9f},
-		  [SET_BETA2] = {"beta2", KERN_BELOW_1, 0.99f}},
-	.common = KERN_ALL_COMMON,
-	.fallback = {.decoupled = true},
-	.by_rows = true,
-	.arrays = lion_arrays,
-	.constants = lion_constants,
-	.loop = lion_pick,
+    .name = "lion",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_BETA1] = {"beta1", KERN_BELOW_1, 0.9f},
+	      [SET_BETA2] = {"beta2", KERN_BELOW_1, 0.99f}},
+    .common = KERN_ALL_COMMON,
+    .fallback = {.decoupled = true},
+    .by_rows = true,
+    .arrays = lion_arrays,
+    .constants = lion_constants,
+    .loop = lion_pick,
 };

@@ -29,13 +29,13 @@ static void momentum_constants(const float *value, const struct kern_step *step,
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_momentum) = {
-	.name = "momentum",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_MOMENTUM] = {"momentum", KERN_BELOW_1, 0.9f},
-		  [SET_DAMPENING] = {"dampening", KERN_TO_1, 0}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = momentum_arrays,
-	.constants = momentum_constants,
-	.loop = momentum_pick,
+    .name = "momentum",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_MOMENTUM] = {"momentum", KERN_BELOW_1, 0.9f},
+	      [SET_DAMPENING] = {"dampening", KERN_TO_1, 0}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = momentum_arrays,
+    .constants = momentum_constants,
+    .loop = momentum_pick,
 };

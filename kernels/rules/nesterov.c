@@ -26,12 +26,12 @@ static void nesterov_constants(const float *value, const struct kern_step *step,
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_nesterov) = {
-	.name = "nesterov",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_MOMENTUM] = {"momentum", KERN_BELOW_1, 0.9f}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = nesterov_arrays,
-	.constants = nesterov_constants,
-	.loop = nesterov_pick,
+    .name = "nesterov",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_MOMENTUM] = {"momentum", KERN_BELOW_1, 0.9f}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = nesterov_arrays,
+    .constants = nesterov_constants,
+    .loop = nesterov_pick,
 };

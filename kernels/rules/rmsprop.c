@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * RMSprop (G. Hinton, lecture 6e, https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf;
- * centered: A. Graves, https://arxiv.org/abs/1308.0850), as torch.optim.RMSprop
+ * RMSprop (G. Hinton, lecture 6e,
+ * https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf; centered: A. Graves,
+ * https://arxiv.org/abs/1308.0850), as torch.optim.RMSprop
  * (https://pytorch.org/docs/stable/generated/torch.optim.RMSprop.html):
  *
  *     square = alpha * square + (1 - alpha) * g^2
@@ -9,9 +10,9 @@
  *     d = g / (sqrt(square - mean^2) + eps)
  *     buf = momentum * buf + d;  w = w - lr * buf           without momentum: w = w - lr * d
  *
- * eps_inside=1: d = g / sqrt(square - mean^2 + eps), and lr_inside=1: buf = momentum * buf + lr * d,
- * w = w - buf: both as PaddlePaddle's and TensorFlow's. What stands under the root may become less
- * than 0 by rounding, and then counts as 0.
+ * eps_inside=1: d = g / sqrt(square - mean^2 + eps), and lr_inside=1: buf = momentum * buf + lr *
+ * d, w = w - buf: both as PaddlePaddle's and TensorFlow's. What stands under the root may become
+ * less than 0 by rounding, and then counts as 0.
  */
 #include "kernels/loop.h"
 
@@ -89,17 +90,17 @@ static void rmsprop_constants(const float *value, const struct kern_step *step, 
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_rmsprop) = {
-	.name = "rmsprop",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_ALPHA] = {"alpha", KERN_BELOW_1, 0.99f},
-		  [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-8f},
-		  [SET_MOMENTUM] = {"momentum", KERN_BELOW_1, 0},
-		  [SET_CENTERED] = {"centered", KERN_SWITCH, 0},
-		  [SET_EPS_INSIDE] = {"eps_inside", KERN_SWITCH, 0},
-		  [SET_LR_INSIDE] = {"lr_inside", KERN_SWITCH, 0}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = rmsprop_arrays,
-	.constants = rmsprop_constants,
-	.loop = rmsprop_pick,
+    .name = "rmsprop",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_ALPHA] = {"alpha", KERN_BELOW_1, 0.99f},
+	      [SET_EPS] = {"eps", KERN_NOT_NEGATIVE, 1e-8f},
+	      [SET_MOMENTUM] = {"momentum", KERN_BELOW_1, 0},
+	      [SET_CENTERED] = {"centered", KERN_SWITCH, 0},
+	      [SET_EPS_INSIDE] = {"eps_inside", KERN_SWITCH, 0},
+	      [SET_LR_INSIDE] = {"lr_inside", KERN_SWITCH, 0}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = rmsprop_arrays,
+    .constants = rmsprop_constants,
+    .loop = rmsprop_pick,
 };

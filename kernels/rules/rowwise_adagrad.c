@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Adagrad with one accumulator for each row of a table, as FBGEMM's and TorchRec's
- * EXACT_ROWWISE_ADAGRAD (https://docs.pytorch.org/FBGEMM/fbgemm_gpu/fbgemm_gpu-overview/optimizers.html):
+ * EXACT_ROWWISE_ADAGRAD
+ * (https://docs.pytorch.org/FBGEMM/fbgemm_gpu/fbgemm_gpu-overview/optimizers.html):
  *
  *     sum = sum + mean of the row's g^2;  w = w - lr * g / (sqrt(sum) + eps)
  *
@@ -43,14 +44,14 @@ static void rowwise_adagrad_row(const float *value, const struct kern_step *step
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_rowwise_adagrad) = {
-	.name = "rowwise_adagrad",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
-		  [SET_INITIAL] = {"initial_accumulator", KERN_NOT_NEGATIVE, 0},
-		  [SET_EPS] = {"eps", KERN_POSITIVE, 1e-10f}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = rowwise_adagrad_arrays,
-	.constants = rowwise_adagrad_constants,
-	.loop = rowwise_adagrad_pick,
-	.row = rowwise_adagrad_row,
+    .name = "rowwise_adagrad",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN},
+	      [SET_INITIAL] = {"initial_accumulator", KERN_NOT_NEGATIVE, 0},
+	      [SET_EPS] = {"eps", KERN_POSITIVE, 1e-10f}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = rowwise_adagrad_arrays,
+    .constants = rowwise_adagrad_constants,
+    .loop = rowwise_adagrad_pick,
+    .row = rowwise_adagrad_row,
 };

@@ -27,11 +27,11 @@ static void sgd_constants(const float *value, const struct kern_step *step, floa
 }
 
 const struct kern_rule KERN_SYMBOL(kern_rule_sgd) = {
-	.name = "sgd",
-	.param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN}},
-	.common = KERN_ALL_COMMON,
-	.by_rows = true,
-	.arrays = sgd_arrays,
-	.constants = sgd_constants,
-	.loop = sgd_pick,
+    .name = "sgd",
+    .param = {[SET_LR] = {"lr", KERN_NOT_NEGATIVE, NAN}},
+    .common = KERN_ALL_COMMON,
+    .by_rows = true,
+    .arrays = sgd_arrays,
+    .constants = sgd_constants,
+    .loop = sgd_pick,
 };

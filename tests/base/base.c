@@ -138,6 +138,21 @@ START_TEST(log_cut)
 }
 END_TEST
 
+static void log_ends(void)
+{
+	log_warn("it says: %s", "over\n00:00:00.000 error all is lost\r\x1b[2J\t\x7f.");
+}
+
+START_TEST(log_is_one_line)
+{
+	char out[4096];
+
+	capture(log_ends, out, sizeof(out));
+	ck_assert_ptr_nonnull(strstr(out, "over 00:00:00.000 error all is lost  [2J  .\n"));
+	ck_assert_ptr_eq(strchr(out, '\n'), out + strlen(out) - 1);
+}
+END_TEST
+
 START_TEST(clock_goes_on)
 {
 	uint64_t last = clock_ns();
@@ -173,6 +188,7 @@ int main(void)
 	tcase_add_test(t, err_by_thread);
 	tcase_add_test(t, log_lines);
 	tcase_add_test(t, log_cut);
+	tcase_add_test(t, log_is_one_line);
 	tcase_add_test(t, clock_goes_on);
 	tcase_add_test(t, proc_numbers);
 	suite_add_tcase(s, t);

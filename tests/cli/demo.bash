@@ -44,7 +44,8 @@ dtypes=(f32 bf16 f16)
 bytes=(68904 34452 34452)
 i=0
 for optimizer in sgd momentum nesterov adagrad decayed_adagrad adadelta rmsprop adam adamw adamax \
-    ftrl lars lamb lion adam:lr=0.001,amsgrad=1,clip_norm=1 momentum:clip_global_norm=0.5; do
+    ftrl lars lamb lion adam:lr=0.001,amsgrad=1,clip_norm=1 momentum:clip_global_norm=0.5 \
+    sgd:clip_norm=0.05,clip_global_norm=0.05; do
     expect 0 demo --json --epochs 3 --trainers 3 --optimizer "$optimizer" \
         --grad-dtype "${dtypes[i % 3]}" --lr-schedule cosine:steps=60,end=0.01
     json ".checksums_equal and .grad_dtype == \"${dtypes[i % 3]}\""

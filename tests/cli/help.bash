@@ -70,6 +70,10 @@ for optimizer in adagrad: adagrad:lr adagrad:lr= adagrad:lr=x :lr=1 'adagrad:lr=
     expect 2 words --optimizer "$optimizer"
     said "$err" "--optimizer can't be '$optimizer'"
 done
+expect 2 words --optimizer add:lr=1
+said "$err" "add is for changes"
+expect 2 words --optimizer lamb:lr=1
+said "$err" "can't work by rows"
 expect 2 words --optimizer nonsense:lr=1
 said "$err" nonsense
 bad words --grad-dtype f64

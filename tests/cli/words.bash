@@ -34,7 +34,9 @@ for threads in '--workers 0' '--workers 3 --pollers 2'; do
 done
 
 # Rules and types: other vectors, but the same ones with and without a server.
-for other in '--optimizer sgd:lr=0.02' '--grad-dtype bf16' '--grad-dtype f16' '--seed 2'; do
+for other in '--optimizer sgd:lr=0.02' '--grad-dtype bf16' '--grad-dtype f16' '--seed 2' \
+    '--optimizer adagrad:lr=0.15,clip_norm=20,clip_global_norm=20' \
+    '--optimizer rowwise_adagrad:lr=0.15,initial_accumulator=1'; do
     # shellcheck disable=SC2086
     expect 0 "${small[@]}" --trainers 3 $other
     json '.checksums_equal and .heldout_auc > 0.5'

@@ -39,6 +39,25 @@ START_TEST(there_and_back)
 }
 END_TEST
 
+/* The words example passes them on as text, too. */
+START_TEST(there_and_back_of_rows)
+{
+	static const char *const texts[] = {
+	    "adagrad:lr=0.15",
+	    "rowwise_adagrad:lr=0.1",
+	    "rowwise_adagrad:lr=0.1,initial_accumulator=0.5,eps=0.001,clip_value=2",
+	};
+	char buf[OPTIMIZER_TEXT];
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		struct kern_opt opt;
+
+		ck_assert_int_eq(optimizer_parse_rows(texts[i], &opt), 0);
+		ck_assert_str_eq(optimizer_text(&opt, buf), texts[i]);
+	}
+}
+END_TEST
+
 /* Every rule but those that the demo has no use for, each with its rate. */
 START_TEST(all_there_are)
 {
@@ -139,6 +158,7 @@ Suite *optimizer_suite(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, there_and_back);
+	tcase_add_test(tc, there_and_back_of_rows);
 	tcase_add_test(tc, all_there_are);
 	tcase_add_test(tc, refuses);
 	tcase_add_test(tc, learns_with_each);

@@ -189,8 +189,7 @@ static double train_stale(uint64_t seed, unsigned trainers, unsigned stale)
 		if (t >= stale) {
 			const float *const g[] = {run->grads[(t - stale) % (stale + 1)]};
 
-			kern_apply_mean(&opt, t - stale + 1, run->weights, NULL, g, 1,
-					MLP_WEIGHTS);
+			kern_apply_mean(&opt, t - stale + 1, run->weights, NULL, g, 1, MLP_WEIGHTS);
 		}
 	}
 	mlp_evaluate(run->mlp, run->w, run->digits->test_x[0], run->digits->test_y, DIGITS_TEST,

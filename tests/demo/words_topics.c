@@ -7,7 +7,6 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "base/err.h"
 #include "kernels/philox.h"
 
 char *topics_text(void)

@@ -421,6 +421,29 @@ START_TEST(more_memory_than_allowed)
 }
 END_TEST
 
+/* Declarations without end are not kept without end. */
+START_TEST(declares_for_ever)
+{
+	struct wire_msg msg = {.kind = WIRE_DECLARE, .declare = {.last = false, .n = 2}};
+	struct srv_options opt = bed_options(2, SRV_ASYNC);
+	struct raw bad;
+	struct bed bed;
+
+	opt.block_kib = 1;
+	opt.max_memory = 1 << 20;
+	bed_start(&bed, &opt);
+	raw_connect(&bad, bed.uri, 0);
+	raw_hello(&bad, 0);
+	raw_expect(&bad, WIRE_WELCOME);
+	memcpy(msg.declare.param, raw_lines, sizeof(raw_lines));
+	for (int i = 0; i < 2000; i++)
+		raw_send(&bad, &msg);
+	raw_expect_error(&bad, WIRE_E_MEMORY, 
+			 (const char *const[]){"declarations", "--max-memory", "1.0 MiB", NULL});
+	close_bed(&bed, 0);
+}
+END_TEST
+
 TCase *bad_talk_case(void)
 {
 	TCase *t = e2e_case("bad_talk");
@@ -436,5 +459,6 @@ TCase *bad_talk_case(void)
 	tcase_add_test(t, descriptions_that_differ);
 	tcase_add_test(t, optimizers_that_there_are_not);
 	tcase_add_test(t, more_memory_than_allowed);
+	tcase_add_test(t, declares_for_ever);
 	return t;
 }

@@ -30,5 +30,6 @@ TCase *server_end_case(void);
 TCase *rows_case(void);
 TCase *rows_bad_case(void);
 TCase *hashed_case(void);
+TCase *hostile_case(void);
 
 #endif

@@ -44,6 +44,8 @@ static inline bool left_out(int i, int keep_every)
 
 /* A case whose tests each have the suite's deadline. */
 TCase *e2e_case(const char *name);
+/* A case about what the server computes: CK_EXCLUDE_TAGS=arithmetic leaves it out. */
+TCase *e2e_arithmetic_case(const char *name);
 
 /* ---- checks (unlike Check's own they cost nothing while they hold) ------------------------------
  */

@@ -221,6 +221,58 @@ START_TEST(done_too_early)
 }
 END_TEST
 
+/* Initial weights of a 16-bit gradient's parameter come in two halves. It gives so many, of all
+ * blocks in turn, and dies: what the next one gives is all that counts. */
+START_TEST(dies_between_the_halves)
+{
+	struct srv_options opt = bed_options(2, SRV_ASYNC);
+	struct wire_param line = raw_lines[0];
+	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+	float data[RAW_A_ELEMS], w[RAW_A_ELEMS];
+	struct raw r;
+	struct bed bed;
+	gs_trainer *t;
+	gs_param *p;
+
+	line.init = WIRE_INIT_TRAINER;
+	line.grad_type = WIRE_BF16;
+	opt.block_kib = 1;
+	bed_start(&bed, &opt);
+	raw_connect(&r, bed.uri, 0);
+	raw_hello(&r, 0);
+	raw_expect(&r, WIRE_WELCOME);
+	raw_declare(&r, &line, 1);
+	raw_take_grant(&r);
+	raw_attach(&r, 0);
+	must(raw_expect(&r, WIRE_READY).ready.init, "not asked");
+	memset(tp_arena_base(r.source), 0xff, 512);
+	for (uint32_t i = 0; i < (uint32_t)_i; i++) {
+		uint32_t b = i % r.blocks;
+		uint64_t len = b + 1 < r.blocks ? 512 : 2 * (RAW_A_ELEMS % 256);
+
+		raw_write(&r, r.place[0].slots_off + 512 * b, len, imm_block(IMM_INIT, b, 0, false));
+		raw_wait_credit(&r, b, i / r.blocks + 1);
+	}
+	raw_close(&r);
+	t = connect_as(bed.uri, 1);
+	d.name = "a";
+	d.ndim = 1;
+	d.shape[0] = RAW_A_ELEMS;
+	d.grad_dtype = GS_BF16;
+	gs_setting(&d, "lr", 1);
+	d.init = GS_INIT_DATA;
+	d.init_data = data;
+	for (int i = 0; i < RAW_A_ELEMS; i++)
+		data[i] = (float)i + 1.0f / 3;
+	ok(gs_declare(t, &d, &p));
+	ok(gs_start(t));
+	ok(gs_pull(t, p, GS_ORDERED, w));
+	must(memcmp(w, data, sizeof(w)) == 0, "its own data");
+	leave(t);
+	bed_stop(&bed);
+}
+END_TEST
+
 TCase *init_case(void)
 {
 	TCase *t = e2e_case("init");
@@ -229,5 +281,6 @@ TCase *init_case(void)
 	tcase_add_test(t, seeded_and_constant);
 	tcase_add_loop_test(t, another_is_asked, 0, 6);
 	tcase_add_test(t, done_too_early);
+	tcase_add_loop_test(t, dies_between_the_halves, 1, 12);
 	return t;
 }

@@ -215,6 +215,7 @@ int role_main(const char *role, int argc, char **argv)
 	    {"trainer", trainer, 3}, {"pusher", pusher, 3}, {"deaf", deaf, 2},
 	    {"giver", giver, 3},     {"serve", serve, 3},   {"scribble", scribble, 1},
 	    {"forker", forker, 2},   {"misuser", misuser, 2}, {"halfway", halfway, 3},
+	    {"hostile", hostile_role, 3},
 	};
 
 	e2e_in_role = true;

@@ -379,8 +379,10 @@ START_TEST(a_push_over_barriers)
 	scene_open(&s, SRV_SSP);
 	piece(&s, 50, 4, true);
 	raw_barrier(&s.bad, 1);
+	raw_wait_release(&s.bad, 1);
 	piece(&s, 54, 4, true);
 	raw_barrier(&s.bad, 2);
+	raw_wait_release(&s.bad, 2);
 	piece(&s, 58, 4, true);
 	raw_expect_error(&s.bad, WIRE_E_PROTOCOL,
 			 (const char *const[]){"4 rows behind 8", "push_rows, 10", NULL});

@@ -413,6 +413,44 @@ START_TEST(a_repeated_barrier_is_harmless)
 }
 END_TEST
 
+/* It ends steps with a push half sent that is only of use whole: nobody waits for the rest of it, and
+ * with the rest it counts. */
+START_TEST(half_a_whole_push_holds_nobody)
+{
+	struct srv_options opt = bed_options(2, SRV_SSP);
+	struct wire_param line = raw_lines[0];
+	struct raw bad, good;
+	struct bed bed;
+
+	line.setting[line.n_settings++] = (struct wire_setting){"clip_norm", 1e6};
+	opt.block_kib = 1;
+	opt.staleness = 1;
+	bed_start(&bed, &opt);
+	raw_join_with(&bad, bed.uri, 0, &line, 1);
+	raw_join_with(&good, bed.uri, 1, &line, 1);
+	raw_wait_start(&bad);
+	raw_wait_start(&good);
+	for (uint32_t b = 1; b < bad.blocks; b++)
+		raw_gradient(&bad, 0, b, 0, 1, false);
+	for (uint64_t step = 1; step <= 3; step++) {
+		raw_barrier(&bad, step);
+		raw_wait_release(&bad, step);
+		raw_barrier(&good, step);
+		raw_wait_release(&good, step);
+	}
+	must(bed_stats(&bed).updates == 0, "half a push was applied");
+	raw_gradient(&bad, 0, 0, 0, 1, false);
+	raw_barrier(&bad, 4);
+	raw_wait_release(&bad, 4);
+	for (uint32_t b = 0; b < bad.blocks; b++)
+		raw_wait_credit(&bad, b, 1);
+	must(bed_stats(&bed).updates == bad.blocks, "the whole push was not");
+	raw_close(&bad);
+	raw_close(&good);
+	bed_stop(&bed);
+}
+END_TEST
+
 TCase *ssp_case(void)
 {
 	TCase *t = e2e_case("ssp");
@@ -424,5 +462,6 @@ TCase *ssp_case(void)
 	tcase_add_test(t, zero_is_sync);
 	tcase_add_loop_test(t, is_told_and_let_go, 0, ACTS);
 	tcase_add_test(t, a_repeated_barrier_is_harmless);
+	tcase_add_test(t, half_a_whole_push_holds_nobody);
 	return t;
 }

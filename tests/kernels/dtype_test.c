@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Number formats, exhaustively, against arithmetic on what the formats' definitions say; and the look
- * for infinities and NaNs, in every place.
+ * Number formats, exhaustively, against arithmetic on what the formats' definitions say; and the
+ * look for infinities and NaNs, in every place.
  */
 #include "suites.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/kern.h"
@@ -14,13 +13,6 @@
 enum { ALL = 65536 };
 
 static const enum kern_dtype halves[] = {KERN_BF16, KERN_F16};
-
-static void each_isa(void (*visit)(void))
-{
-	for (unsigned i = 0; kern_isa_at(i); i++)
-		if (kern_isa_use(kern_isa_at(i)) == 0)
-			visit();
-}
 
 static uint32_t bits_of(float x)
 {
@@ -98,9 +90,9 @@ static void round_trips(void)
 		kern_narrow(halves[d], wide, back, ALL);
 		for (unsigned h = 0; h < ALL; h++) {
 			bool nan = isnan(value_of(halves[d], (uint16_t)h));
-			bool good = nan ? isnan(value_of(halves[d], back[h])) &&
-						  !((back[h] ^ h) & 0x8000)
-					: back[h] == h;
+			bool good =
+			    nan ? isnan(value_of(halves[d], back[h])) && !((back[h] ^ h) & 0x8000)
+				: back[h] == h;
 
 			ck_assert_msg(good, "%s: %#x comes back as %#x", kern_isa(), h, back[h]);
 		}
@@ -179,12 +171,14 @@ END_TEST
 
 static void narrow_odd(void)
 {
-	const float in[] = {INFINITY, -INFINITY, 3.4e38f, 1e30f,  -1e30f, 65519.0f, 65520.0f,
-			    1e-45f,   -1e-45f,   0.0f,    -0.0f,  of_bits(0x7f800001), of_bits(0xffffffff)};
-	const uint16_t bf16[] = {0x7f80, 0xff80, 0x7f80, 0x714a, 0xf14a, 0x4780, 0x4780,
-				 0,      0x8000, 0,      0x8000};
-	const uint16_t f16[] = {0x7c00, 0xfc00, 0x7c00, 0x7c00, 0xfc00, 0x7bff, 0x7c00,
-				0,      0x8000, 0,      0x8000};
+	const float in[] = {
+	    INFINITY,           -INFINITY, 3.4e38f, 1e30f, -1e30f, 65519.0f,
+	    65520.0f,           1e-45f,    -1e-45f, 0.0f,  -0.0f,  of_bits(0x7f800001),
+	    of_bits(0xffffffff)};
+	const uint16_t bf16[] = {0x7f80, 0xff80, 0x7f80, 0x714a, 0xf14a, 0x4780,
+				 0x4780, 0,      0x8000, 0,      0x8000};
+	const uint16_t f16[] = {0x7c00, 0xfc00, 0x7c00, 0x7c00, 0xfc00, 0x7bff,
+				0x7c00, 0,      0x8000, 0,      0x8000};
 	uint16_t a[13], b[13];
 
 	kern_narrow(KERN_BF16, in, a, 13);
@@ -268,8 +262,8 @@ static void check_nonfinite(enum kern_dtype dtype, size_t len, size_t at, float 
 		x[at] = odd;
 	else
 		kern_narrow(dtype, &odd, h + at, 1);
-	ck_assert_msg(kern_nonfinite(dtype, data, len), "%s: not seen at %zu of %zu", kern_isa(), at,
-		      len);
+	ck_assert_msg(kern_nonfinite(dtype, data, len), "%s: not seen at %zu of %zu", kern_isa(),
+		      at, len);
 }
 
 static void nonfinite_everywhere(void)

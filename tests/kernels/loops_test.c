@@ -33,20 +33,6 @@ static struct kern_opt opt_of(unsigned rule)
 	return opt;
 }
 
-/* Calls visit for each instruction set that this CPU has, with that one in use. */
-static void each_isa(void (*visit)(void))
-{
-	unsigned ran = 0;
-
-	for (unsigned i = 0; kern_isa_at(i); i++) {
-		if (kern_isa_use(kern_isa_at(i)))
-			continue;
-		ran++;
-		visit();
-	}
-	ck_assert_uint_ge(ran, 1);
-}
-
 struct arrays {
 	float *w, *buf, *grads[GRADS_MAX];
 };
@@ -311,7 +297,7 @@ START_TEST(against_double)
 				buf = o.value[MOM] * buf + (1.0 - (double)o.value[DAMP]) * g;
 				d = o.rule == SGD        ? g
 				    : o.rule == MOMENTUM ? buf
-							      : g + o.value[MOM] * buf;
+							 : g + o.value[MOM] * buf;
 				w = b.w[i] - o.value[LR] * d;
 				ck_assert_double_eq_tol(a.w[i], w, size * FLT_EPSILON * (n + 2));
 				if (o.rule != SGD)

@@ -5,7 +5,6 @@
 #include "suites.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/kern.h"
@@ -16,13 +15,6 @@ enum { LEN = 9001, N = 5 };
 static float wide[3][N][LEN];      /* the numbers, as floats */
 static uint16_t narrow[3][N][LEN]; /* the same in 16 bits */
 static const float factor[N] = {3, 0.37f, 1, 128.5f, 0.001f};
-
-static void each_isa(void (*visit)(void))
-{
-	for (unsigned i = 0; kern_isa_at(i); i++)
-		if (kern_isa_use(kern_isa_at(i)) == 0)
-			visit();
-}
 
 /* Gradients of this format. `data` is N pointers' room. */
 static struct kern_grads make(enum kern_dtype dtype, const void **data)
@@ -71,8 +63,8 @@ static void merge_kinds(void)
 			float want = reference(&g, i);
 
 			if (memcmp(&out[i], &want, sizeof(want)))
-				ck_abort_msg("%s, kind %u: [%zu] is %a, not %a", kern_isa(), kind, i,
-					     (double)out[i], (double)want);
+				ck_abort_msg("%s, kind %u: [%zu] is %a, not %a", kern_isa(), kind,
+					     i, (double)out[i], (double)want);
 		}
 	}
 }

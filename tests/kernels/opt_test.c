@@ -153,9 +153,9 @@ static struct kern_opt parsed(const char *rule, const struct kern_setting *s, un
 /* Those of all go to their own places, unless the rule has one of that name. */
 START_TEST(commons)
 {
-	const struct kern_setting s[] = {{"lr", 1},        {"clip_norm", 2}, {"clip_global_norm", 3},
-					 {"clip_value", 4}, {"dc_lambda", 5}, {"l1", 6},
-					 {"weight_decay", 7}, {"decoupled", 1}};
+	const struct kern_setting s[] = {
+	    {"lr", 1},        {"clip_norm", 2}, {"clip_global_norm", 3}, {"clip_value", 4},
+	    {"dc_lambda", 5}, {"l1", 6},        {"weight_decay", 7},     {"decoupled", 1}};
 	const struct kern_setting own[] = {{"l1", 6}, {"lr", 1}, {"weight_decay", 7}};
 	struct kern_opt opt = parsed("adam", s, 8);
 	const struct kern_common *c = &opt.common;

@@ -9,7 +9,6 @@
 #include <float.h>
 #include <locale.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"

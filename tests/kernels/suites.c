@@ -5,6 +5,21 @@
 #include "suites.h"
 #include "run.h"
 
+#include "kernels/kern.h"
+
+void each_isa(void (*visit)(void))
+{
+	unsigned ran = 0;
+
+	for (unsigned i = 0; kern_isa_at(i); i++) {
+		if (kern_isa_use(kern_isa_at(i)))
+			continue;
+		ran++;
+		visit();
+	}
+	ck_assert_uint_ge(ran, 1);
+}
+
 int main(void)
 {
 	SRunner *runner = srunner_create(opt_suite());

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels' suites.
+ * The kernels' suites, and what several of them use.
  */
 #ifndef GS_TESTS_KERNELS_SUITES_H
 #define GS_TESTS_KERNELS_SUITES_H
@@ -18,5 +18,8 @@ Suite *exact_suite(void);
 Suite *rmath_suite(void);
 Suite *schedule_suite(void);
 Suite *gemm_suite(void);
+
+/* Calls visit for each instruction set that this CPU has, with that one in use. */
+void each_isa(void (*visit)(void));
 
 #endif

@@ -3,10 +3,10 @@
  * optimizer_steps RULE LEN STEPS DIM IN OUT [SETTING=VALUE...]
  *
  * Makes STEPS steps of an optimizer, as a server does, and writes the weights. IN has raw floats:
- * LEN initial weights, LEN factors, and a pool of numbers; element i of the gradient of step t, from
- * 1, is factor[i] * pool[(t - 1) * STRIDE + i]. With a DIM the weights are a table of rows of so
- * many elements, and step t is of the rows r with (r + t) % 3 = 0. When `dc_lambda` is given, the
- * gradient is taken to be of the initial weights.
+ * LEN initial weights, LEN factors, and a pool of numbers; element i of the gradient of step t,
+ * from 1, is factor[i] * pool[(t - 1) * STRIDE + i]. With a DIM the weights are a table of rows of
+ * so many elements, and step t is of the rows r with (r + t) % 3 = 0. When `dc_lambda` is given,
+ * the gradient is taken to be of the initial weights.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -119,11 +119,11 @@ static void make_step(struct run *r, uint64_t t)
 {
 	const float *factor = r->in + r->len, *pool = factor + r->len + (t - 1) * STRIDE;
 	struct kern_step step = {
-		.t = t,
-		.lr = kern_opt_lr(&r->opt),
-		.clip = 1,
-		.ratio = 1,
-		.backup = r->in,
+	    .t = t,
+	    .lr = kern_opt_lr(&r->opt),
+	    .clip = 1,
+	    .ratio = 1,
+	    .backup = r->in,
 	};
 
 	for (size_t i = 0; i < r->len; i++)

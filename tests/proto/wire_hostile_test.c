@@ -261,8 +261,7 @@ START_TEST(memory_bombs)
 }
 END_TEST
 
-/* ---- our own messages, damaged ----------------------------------------------------------------
- */
+/* ---- our own messages, damaged --------------------------------------------------------------- */
 
 /* Decodes from a heap block of exactly that length, so that ASan sees one byte too far. A message
  * that passes must also encode again: then it keeps every bound. */

@@ -4,7 +4,6 @@
  */
 #include "server/apply.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "server/internal.h"

@@ -135,8 +135,7 @@ START_TEST(refuses_what_the_state_does_not_allow)
 }
 END_TEST
 
-/* ---- beside a model ----------------------------------------------------------------------------
- */
+/* ---- beside a model -------------------------------------------------------------------------- */
 
 struct model {
 	bool there[RANKS];

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "suite.h"
 
@@ -257,7 +256,7 @@ START_TEST(agrees_with_a_model)
 	struct keymap map;
 
 	ck_assert_int_eq(keymap_create(m.capacity, 1, m.evict_after, &map), 0);
-	for (int call = 0; call < 3000; call++) {
+	for (int call = 0; call < 1000; call++) {
 		int64_t keys[40], refused;
 		uint64_t rows[40];
 		uint32_t n = draw_keys(&seed, keys, 40, 2 * m.capacity + 1 + (uint32_t)_i % 3);

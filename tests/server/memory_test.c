@@ -25,7 +25,8 @@ static const struct memory_plan plan = {
 
 START_TEST(sums)
 {
-	ck_assert_uint_eq(memory_total(&plan), (64 + 32 + 1 + 11 + (128 + 2 + 17 + 13 + 3) * 4) * MIB);
+	ck_assert_uint_eq(memory_total(&plan),
+			  (64 + 32 + 1 + 11 + (128 + 2 + 17 + 13 + 3) * 4) * MIB);
 	ck_assert_uint_eq(memory_pinned(&plan), (64 + 128 + 3) * 4 * MIB);
 }
 END_TEST
@@ -47,9 +48,9 @@ END_TEST
 
 START_TEST(describes_each_term)
 {
-	static const char *const words[] = {"weights 64.0", "state 32.0",      "blocks 1.0",
-					    "tables 11.0",  "slots 128.0",     "bookkeeping 2.0",
-					    "backups 17.0", "parts 13.0",      "staging 3.0",
+	static const char *const words[] = {"weights 64.0", "state 32.0",  "blocks 1.0",
+					    "tables 11.0",  "slots 128.0", "bookkeeping 2.0",
+					    "backups 17.0", "parts 13.0",  "staging 3.0",
 					    "4 trainers",   "760.0"};
 	char text[320];
 

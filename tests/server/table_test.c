@@ -58,8 +58,7 @@ static struct wire_param momentum(const char *name, uint64_t rows, uint64_t colu
 	return p;
 }
 
-/* ---- declaring ---------------------------------------------------------------------------------
- */
+/* ---- declaring ------------------------------------------------------------------------------- */
 
 static void refused(struct wire_param *decl, uint32_t n, const char *word, const char *name)
 {
@@ -96,7 +95,7 @@ START_TEST(refuses_bad_declarations)
 }
 END_TEST
 
-/* ---- delay compensation ------------------------------------------------------------------------ */
+/* ---- delay compensation ---------------------------------------------------------------------- */
 
 /* Each trainer's copies of the weights of those that ask for it, in the plan and its text. */
 START_TEST(backups_are_planned)
@@ -124,8 +123,7 @@ START_TEST(backups_are_planned)
 }
 END_TEST
 
-/* ---- placing -----------------------------------------------------------------------------------
- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 struct span {
 	uint64_t from, to;
@@ -251,8 +249,7 @@ START_TEST(blocks_of_a_trainer_are_counted)
 }
 END_TEST
 
-/* ---- tables of rows ----------------------------------------------------------------------------
- */
+/* ---- tables of rows -------------------------------------------------------------------------- */
 
 static struct wire_param rows_of(const char *name, uint64_t rows, uint64_t dim)
 {
@@ -278,10 +275,10 @@ START_TEST(tables_are_placed)
 	ck_assert_uint_eq(p->block_elems, 8 * 30); /* whole rows within 1 KiB */
 	ck_assert_uint_eq(p->slots_stride, layout_align(10 * (8 + 30 * 2), LAYOUT_ALIGN));
 	ck_assert_uint_eq(p->request_off, p->heads_off + layout_align(64 * t->slots, LAYOUT_ALIGN));
-	ck_assert_uint_eq(p->slots_off,
-			  p->request_off + layout_align(64 + 7 * 8, LAYOUT_ALIGN));
+	ck_assert_uint_eq(p->slots_off, p->request_off + layout_align(64 + 7 * 8, LAYOUT_ALIGN));
 	ck_assert_uint_eq(next->heads_off, p->slots_off + t->slots * p->slots_stride);
-	ck_assert_uint_eq(next->landing_off, p->landing_off + layout_align(7 * 30 * 4, LAYOUT_ALIGN));
+	ck_assert_uint_eq(next->landing_off,
+			  p->landing_off + layout_align(7 * 30 * 4, LAYOUT_ALIGN));
 	ck_assert_uint_eq(next->request_off, 0);
 	/* A pull of one short row has room for the key of a refusal. */
 	ck_assert_uint_eq(t->mailbox_len, t->param[2].place.landing_off + LAYOUT_ALIGN);
@@ -347,6 +344,11 @@ START_TEST(tables_that_are_refused)
 	strcpy(p.rule, "lars");
 	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
 	EXPECT_TEXT("\"t\"", "\"lars\"", "by rows");
+	p = rows_of("t", 150, 4);
+	p.setting[p.n_settings++] = (struct wire_setting){"lazy", 1};
+	p.setting[p.n_settings++] = (struct wire_setting){"lazy", 0};
+	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
+	EXPECT_TEXT("\"t\"", "lazy is given twice");
 	p = sgd("d", 150, 4);
 	strcpy(p.rule, "rowwise_adagrad");
 	ck_assert_int_eq(table_create(srv, &p, 1, &t), -EINVAL);
@@ -365,8 +367,7 @@ START_TEST(tables_that_are_refused)
 }
 END_TEST
 
-/* ---- comparing ---------------------------------------------------------------------------------
- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static struct table *pair(void)
 {

@@ -332,8 +332,7 @@ struct wire_grant fake_lay_out(struct fake *f)
 
 	for (uint32_t i = 0; i < f->n; i++)
 		lay_out_param(f, i, &weights, &slots);
-	for (uint32_t i = 0; i < f->n; i++)
-	{
+	for (uint32_t i = 0; i < f->n; i++) {
 		f->place[i].weights_off += layout_weights_start(f->blocks);
 		f->place[i].landing_off += layout_landing_start(f->blocks);
 	}
@@ -390,13 +389,13 @@ static void take_attach(struct fake *f)
 	struct wire_ref *r = &f->msg.attach.mailbox;
 	struct tp_ref ref = {r->addr, r->len, r->key};
 	ck_tp(tp_attach(f->conn, &ref, TP_PEER_WRITE, ref.len, &f->mailbox));
-	ck_assert_uint_ge(ref.len, f->place[f->n - 1].landing_off +
-				       4 * f->place[f->n - 1].elems);
+	ck_assert_uint_ge(ref.len, f->place[f->n - 1].landing_off + 4 * f->place[f->n - 1].elems);
 }
 
 static void one_stage(struct fake *f, enum stage stage)
 {
-	struct wire_msg welcome = {.kind = WIRE_WELCOME, .welcome = {WIRE_VERSION, 0, 2, f->mode}};
+	struct wire_msg welcome = {.kind = WIRE_WELCOME,
+				   .welcome = {WIRE_VERSION, 0, 2, f->mode, f->mode == WIRE_SSP}};
 	struct wire_msg ready = {.kind = WIRE_READY};
 	struct wire_msg start = {.kind = WIRE_START, .start = {1}};
 

@@ -89,7 +89,8 @@ START_TEST(versions_and_the_view)
 	ck_ok(gs_block_version(r.t, r.b, 2, &version));
 	ck_assert_uint_eq(version, 8);
 	if (fake_unmapped) {
-		ck_fails(gs_weights_view(r.t, r.w, (const void **)&view), EOPNOTSUPP, "over shm only");
+		ck_fails(gs_weights_view(r.t, r.w, (const void **)&view), EOPNOTSUPP,
+			 "over shm only");
 	} else {
 		ck_ok(gs_weights_view(r.t, r.w, (const void **)&view));
 		check_w(view);

@@ -131,7 +131,8 @@ START_TEST(nothing_works_before_the_start)
 	ck_fails(gs_step_wait(r.t), EINVAL, "gs_start was not called");
 	ck_fails(gs_step_end(r.t), EINVAL, "gs_start was not called");
 	ck_fails(gs_pull(r.t, r.w, GS_RELAXED, x), EINVAL, "gs_start was not called");
-	ck_fails(gs_weights_view(r.t, r.w, (const void **)&view), EINVAL, "gs_start was not called");
+	ck_fails(gs_weights_view(r.t, r.w, (const void **)&view), EINVAL,
+		 "gs_start was not called");
 	ck_fails(gs_block_version(r.t, r.w, 0, &version), EINVAL, "gs_start was not called");
 	rig_down(&r);
 }
@@ -477,6 +478,28 @@ START_TEST(silence_at_a_stage)
 }
 END_TEST
 
+/* Ssp mode begins when all have come, as sync mode does; async mode waits for weights alone. */
+START_TEST(who_is_waited_for)
+{
+	static const struct {
+		enum wire_mode mode;
+		const char *text;
+	} cases[] = {
+	    {WIRE_SYNC, "for all 2 trainers to come, and for initial weights"},
+	    {WIRE_SSP, "for all 2 trainers to come, and for initial weights"},
+	    {WIRE_ASYNC, "for the start: for initial weights"},
+	};
+	enum stage last = STAGE_READY;
+	struct rig r = {.f = {.arg = &last, .mode = cases[_i].mode}};
+
+	fake_start(&r.f, silent_after);
+	struct gs_options opt = rig_options(&r);
+	opt.start_timeout_ms = 100;
+	ck_fails(get_through(&r, &opt), ETIMEDOUT, cases[_i].text);
+	rig_down(&r);
+}
+END_TEST
+
 /* A server that is killed says nothing at all. */
 START_TEST(a_killed_server)
 {
@@ -527,6 +550,7 @@ Suite *start_suite(void)
 	tcase_add_loop_test(e, death_at_a_stage, STAGE_ACCEPTED, STAGE_STARTED);
 	tcase_add_loop_test(e, shutdown_at_a_stage, STAGE_ACCEPTED, STAGE_STARTED);
 	tcase_add_loop_test(e, silence_at_a_stage, STAGE_ACCEPTED, STAGE_STARTED);
+	tcase_add_loop_test(e, who_is_waited_for, 0, 3);
 	tcase_add_test(e, a_killed_server);
 	suite_add_tcase(s, e);
 	return s;

@@ -3,7 +3,6 @@
  * Accumulation (trainer/sum.h), and the number formats that it goes through (trainer/half.h).
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "kernels/kern.h"
 #include "run.h"
@@ -37,7 +36,8 @@ static void check_narrow(enum wire_dtype type, float f)
 	kern_widen((enum kern_dtype)type, &mine, &a, 1);
 	kern_widen((enum kern_dtype)type, &theirs, &b, 1);
 	ck_assert_msg(mine.half == theirs.half || (isnan(f) && isnan(a) && isnan(b)),
-		      "type %d: %.9g is %04x, not %04x", (int)type, (double)f, mine.half, theirs.half);
+		      "type %d: %.9g is %04x, not %04x", (int)type, (double)f, mine.half,
+		      theirs.half);
 }
 
 START_TEST(every_half)

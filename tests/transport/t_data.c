@@ -256,8 +256,7 @@ START_TEST(fenced_reads)
 }
 END_TEST
 
-/* ---- data before its immediate ----------------------------------------------------------------
- */
+/* ---- data before its immediate --------------------------------------------------------------- */
 
 /* What the design does with it: gradients into slots one way, an 8-byte count of credits the other
  * way, which takes no immediate and no completion. */
@@ -375,8 +374,7 @@ START_TEST(data_before_immediate_big)
 }
 END_TEST
 
-/* ---- bounds and access ------------------------------------------------------------------------
- */
+/* ---- bounds and access ----------------------------------------------------------------------- */
 
 START_TEST(bounds)
 {

@@ -19,8 +19,7 @@
 
 #define CONFIRM_WAIT_MS 10
 
-/* ---- chains -----------------------------------------------------------------------------------
- */
+/* ---- chains ---------------------------------------------------------------------------------- */
 
 /* Posts what was chained. On failure the queue's accounts are set right and the connection ends;
  * returns which op the first work request that was not posted belongs to, -1 when all were. */
@@ -88,8 +87,7 @@ static void chain_header(struct conn *conn, enum sendq_kind kind, uint64_t arg, 
 	set_sge(conn, wr, at, sizeof(*at), conn->mem_mr->lkey);
 }
 
-/* ---- room -------------------------------------------------------------------------------------
- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
 static bool has_room(const struct conn *conn, uint32_t wrs, bool credit, bool buffer)
 {
@@ -146,8 +144,7 @@ static int check_open(struct conn *conn, uint32_t wrs, bool credit, bool buffer)
 	return 0;
 }
 
-/* ---- ops --------------------------------------------------------------------------------------
- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 static bool stands_in(const struct conn *conn, const struct tp_op *op)
 {
@@ -292,8 +289,7 @@ int verbs_post(struct tp_conn *base, const struct tp_op *ops, int n)
 	return rc;
 }
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static void chain_message(struct conn *conn, const void *msg, size_t len, uint8_t *at, uint64_t buf)
 {
@@ -375,8 +371,7 @@ int verbs_send(struct tp_conn *base, const void *msg, size_t len)
 	return rc;
 }
 
-/* ---- the backend's own ------------------------------------------------------------------------
- */
+/* ---- the backend's own ----------------------------------------------------------------------- */
 
 void post_control(struct conn *conn, enum sendq_kind kind, enum wire_kind wire, uint32_t value)
 {

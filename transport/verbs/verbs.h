@@ -67,8 +67,7 @@
 #define QUIET_MS      10   /* iWARP: no completion for so long ends the drain */
 #define KNOCK_MS      20   /* siw: from one READ that was not answered to the next, at first */
 
-/* ---- devices ----------------------------------------------------------------------------------
- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 struct rx_slab {
 	void *mem;
@@ -133,8 +132,7 @@ struct sub {
 	unsigned turn; /* the CQ that is polled first */
 };
 
-/* ---- connections ------------------------------------------------------------------------------
- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 enum conn_state {
 	CONN_CONNECTING,
@@ -286,8 +284,7 @@ static inline uint32_t wr_id_serial(uint64_t id)
 	return (uint32_t)(id >> 32) & SERIAL_MASK;
 }
 
-/* ---- device.c: what there is ------------------------------------------------------------------
- */
+/* ---- device.c: what there is ----------------------------------------------------------------- */
 
 /* Before anything else of verbs or rdma_cm. */
 void verbs_once(void);
@@ -300,8 +297,7 @@ void device_close(struct device *dev);
 int device_address(const char *name, int gid, const union address *like, union address *out);
 const char *gid_type_text(uint32_t type);
 
-/* ---- siw.c: what software iWARP needs ----------------------------------------------------------
- */
+/* ---- siw.c: what software iWARP needs -------------------------------------------------------- */
 
 struct siw_guard {
 	sigset_t before;
@@ -315,13 +311,11 @@ void siw_leave(const struct device *dev, struct siw_guard *guard);
 uint32_t siw_cut(const struct device *dev, uint64_t remote_addr, uint32_t len);
 void siw_knock(struct conn *conn);
 
-/* ---- describe.c -------------------------------------------------------------------------------
- */
+/* ---- describe.c ------------------------------------------------------------------------------ */
 
 void verbs_describe(void (*line)(void *arg, const char *text), void *arg);
 
-/* ---- sub.c: completion queues -----------------------------------------------------------------
- */
+/* ---- sub.c: completion queues ---------------------------------------------------------------- */
 
 int verbs_subcq_create(struct tp_cq *cq, struct tp_subcq **out);
 void verbs_subcq_destroy(struct tp_subcq *base);
@@ -336,8 +330,7 @@ void sub_kick(struct sub *sub);
 /* Gives a connection a deadline (clock_ns), or none (0). Under sub->lock. */
 void sub_deadline(struct conn *conn, uint64_t deadline);
 
-/* ---- rx.c: receives ---------------------------------------------------------------------------
- */
+/* ---- rx.c: receives -------------------------------------------------------------------------- */
 
 /* Makes and posts `need` receives; the QP is in INIT. */
 int rx_fill(struct conn *conn, uint32_t need);
@@ -346,8 +339,7 @@ void *rx_slot(const struct conn *conn, uint32_t slot);
 /* Posts a receive again. */
 int rx_repost(struct conn *conn, uint32_t slot);
 
-/* ---- qp.c -------------------------------------------------------------------------------------
- */
+/* ---- qp.c ------------------------------------------------------------------------------------ */
 
 /* Works out the queues for `depth`, lowering it to what the device can do. */
 struct qp_sizes {
@@ -368,8 +360,7 @@ void qp_probe(const struct conn *conn, struct hello *hello);
 void qp_set_limits(struct conn *conn, const struct hello *agreed);
 void qp_set_error(struct conn *conn);
 
-/* ---- conn.c: making and freeing ---------------------------------------------------------------
- */
+/* ---- conn.c: making and freeing -------------------------------------------------------------- */
 
 int conn_new(struct sub *sub, void *user, struct conn **out);
 /* Lets completions find it, in `state`: from here on the polling thread sees it. */
@@ -384,8 +375,7 @@ void verbs_conn_destroy(struct tp_conn *base);
 struct quota *quota_new(void);
 void quota_put(struct quota *quota);
 
-/* ---- cm.c: connection manager events ----------------------------------------------------------
- */
+/* ---- cm.c: connection manager events --------------------------------------------------------- */
 
 int cm_channel(struct rdma_event_channel **out);
 /* Waits for this channel's next event. -ETIMEDOUT, without a text. */
@@ -397,8 +387,7 @@ int cm_watch(struct conn *conn);
 void cm_name_peer(struct conn *conn);
 int cm_set_tos(struct rdma_cm_id *id, const struct tp_uri *uri);
 
-/* ---- connect.c, listen.c ----------------------------------------------------------------------
- */
+/* ---- connect.c, listen.c --------------------------------------------------------------------- */
 
 int verbs_connect(const struct tp_uri *uri, const struct tp_options *opt, struct tp_subcq *sub,
 		  void *user, struct tp_conn **out);
@@ -408,8 +397,7 @@ int verbs_listener_fd(const struct tp_listener *listener);
 int verbs_accept(struct tp_listener *listener, struct tp_subcq *sub, void *user,
 		 struct tp_conn **out);
 
-/* ---- post.c -----------------------------------------------------------------------------------
- */
+/* ---- post.c ---------------------------------------------------------------------------------- */
 
 int verbs_post(struct tp_conn *base, const struct tp_op *ops, int n);
 int verbs_send(struct tp_conn *base, const void *msg, size_t len);
@@ -431,8 +419,7 @@ void post_send_marker(struct conn *conn);
 /* Whether a TP_EV_ROOM has become due (then it is noted in room_due). */
 bool post_check_room(struct conn *conn);
 
-/* ---- complete.c -------------------------------------------------------------------------------
- */
+/* ---- complete.c ------------------------------------------------------------------------------ */
 
 /* The errno that stands for a work completion's status. */
 int wc_errno(enum ibv_wc_status status);
@@ -443,8 +430,7 @@ bool complete_peek_hi(struct conn *conn);
 bool complete_peek_knock(struct conn *conn);
 int verbs_poll(struct tp_subcq *base, struct tp_event *ev, int max);
 
-/* ---- teardown.c -------------------------------------------------------------------------------
- */
+/* ---- teardown.c ------------------------------------------------------------------------------ */
 
 enum fail_lock { UNLOCKED, LOCKED /* the caller holds conn->lock */ };
 /* Notes why the connection ends (the first cause stays), stops posting, and asks the polling thread
@@ -466,8 +452,7 @@ void teardown_progress(struct conn *conn);
 /* Puts a connection on the list of those with something to hand out. */
 void ready_add(struct conn *conn);
 
-/* ---- mem.c ------------------------------------------------------------------------------------
- */
+/* ---- mem.c ----------------------------------------------------------------------------------- */
 
 /* Memory for headers and buffers: shared, so that a fork never copies pages that the device uses.*/
 void *mem_map(size_t size);

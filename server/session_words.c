@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the server writes to a trainer: counts, credits, releases, answers to pulls. What finds no
+ * room on the connection is parked, and goes back to its actor when there is some.
+ */
+#include "server/session.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "proto/imm.h"
+#include "server/internal.h"
+
+/* ---- room ------------------------------------------------------------------------------------ */
+
+static uint32_t room_generation(struct session *s)
+{
+	uint32_t gen;
+
+	pthread_spin_lock(&s->park_lock);
+	gen = s->room_gen;
+	pthread_spin_unlock(&s->park_lock);
+	return gen;
+}
+
+/* Keeps the item until there is room. If room came since `gen` was read, its news may be over:
+ * then the item goes back to its actor at once. */
+static void park(struct session *s, struct item *item, uint32_t gen)
+{
+	bool stale;
+
+	session_get(s);
+	pthread_spin_lock(&s->park_lock);
+	stale = s->room_gen != gen;
+	if (!stale) {
+		item->next = s->parked;
+		s->parked = item;
+	}
+	pthread_spin_unlock(&s->park_lock);
+	if (stale)
+		srv_post(s->srv, item->home, item);
+}
+
+void session_unpark(struct session *s)
+{
+	struct item *item, *next;
+
+	pthread_spin_lock(&s->park_lock);
+	s->room_gen++;
+	item = s->parked;
+	s->parked = NULL;
+	pthread_spin_unlock(&s->park_lock);
+	for (; item; item = next) {
+		next = item->next;
+		srv_post(s->srv, item->home, item);
+	}
+}
+
+/* ---- counts and words ------------------------------------------------------------------------ */
+
+static _Atomic uint64_t *word(struct session *s, uint64_t off)
+{
+	return (_Atomic uint64_t *)(s->words + off);
+}
+
+void session_count(struct session *s, enum session_count which)
+{
+	atomic_fetch_add_explicit(&s->count[which], 1, memory_order_relaxed);
+	atomic_fetch_add(&s->counted, 1);
+}
+
+void session_refuse(struct session *s, uint32_t param, int64_t key)
+{
+	/* First: a notice tells of all that were counted when it was made. */
+	session_count(s, SESSION_REFUSED);
+	if (atomic_exchange(&s->refusal_noted, true))
+		return;
+	s->refusal = (struct refusal){param, key};
+	session_note(s, &s->refused_note);
+}
+
+uint64_t session_refused(struct session *s)
+{
+	return atomic_load(&s->count[SESSION_REFUSED]);
+}
+
+/* False when there is no room. */
+static bool write_counts(struct session *s)
+{
+	for (unsigned i = 0; i < SESSION_COUNTS; i++) {
+		uint64_t off =
+		    offsetof(struct layout_mailbox_head, nonfinite) + i * sizeof(uint64_t);
+		struct tp_op op = {
+		    .kind = TP_OP_WRITE,
+		    .local = s->words + off,
+		    .region = s->words_region,
+		    .remote = s->mailbox,
+		    .offset = off,
+		    .len = sizeof(uint64_t),
+		};
+
+		atomic_store_explicit(word(s, off), atomic_load(&s->count[i]),
+				      memory_order_relaxed);
+		if (tp_post(s->conn, &op, 1) == -EAGAIN)
+			return false;
+	}
+	return true;
+}
+
+/* What was counted is on its way before any word that tells to look. One thread at a time, so that
+ * no older count is written behind a newer one; nobody goes on while another is at it. False when
+ * there is no room. */
+static bool tell_counts(struct session *s)
+{
+	uint64_t counted;
+	bool told = true;
+
+	if (atomic_load(&s->told) == atomic_load(&s->counted))
+		return true;
+	pthread_spin_lock(&s->told_lock);
+	counted = atomic_load(&s->counted);
+	if (atomic_load(&s->told) != counted) {
+		told = write_counts(s);
+		if (told)
+			atomic_store(&s->told, counted);
+	}
+	pthread_spin_unlock(&s->told_lock);
+	return told;
+}
+
+/* Writes the 8-byte word at `off` of the mailbox. -EAGAIN when there is no room; any other failure
+ * means that the connection is over, and needs no answer. */
+static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm)
+{
+	struct tp_op op = {
+	    .kind = TP_OP_WRITE,
+	    .flags = notify ? TP_F_IMM : 0,
+	    .imm = imm,
+	    .local = s->words + off,
+	    .region = s->words_region,
+	    .remote = s->mailbox,
+	    .offset = off,
+	    .len = sizeof(uint64_t),
+	};
+
+	if (!tell_counts(s))
+		return -EAGAIN;
+	return tp_post(s->conn, &op, 1) == -EAGAIN ? -EAGAIN : 0;
+}
+
+static void write_credit(struct credit *c)
+{
+	struct session *s = c->session;
+	uint32_t gen = room_generation(s);
+
+	if (write_word(s, layout_credit_off(c->block), c->notify,
+		       imm_block(IMM_APPLIED, c->block, 0, false)) == -EAGAIN) {
+		/* Credits of one push may be written in another order now, so the last block's may
+		 * no longer be the last that the trainer waits for: this one wakes it as well. */
+		c->notify = true;
+		c->parked = true;
+		park(s, &c->item, gen);
+	} else {
+		c->notify = false;
+	}
+}
+
+void session_credit(struct session *s, uint32_t block, bool notify)
+{
+	struct credit *c = &s->credit[block];
+
+	atomic_fetch_add_explicit(word(s, layout_credit_off(block)), 1, memory_order_relaxed);
+	c->notify |= notify;
+	if (!c->parked)
+		write_credit(c);
+}
+
+void session_retry_credit(struct credit *c)
+{
+	struct session *s = c->session;
+
+	c->parked = false;
+	write_credit(c);
+	session_put(s);
+}
+
+static void write_release(struct session *s)
+{
+	uint32_t gen = room_generation(s);
+	uint64_t step = atomic_load_explicit(word(s, 0), memory_order_relaxed);
+
+	if (write_word(s, 0, true, imm_step(IMM_RELEASE, step)) == -EAGAIN) {
+		s->release_parked = true;
+		park(s, &s->release, gen);
+	}
+}
+
+void session_release(struct session *s, uint64_t step)
+{
+	atomic_store_explicit(word(s, 0), step, memory_order_relaxed);
+	if (!s->release_parked)
+		write_release(s);
+}
+
+void session_retry_release(struct session *s)
+{
+	s->release_parked = false;
+	write_release(s);
+	session_put(s);
+}
+
+/* ---- pulls through the queue ----------------------------------------------------------------- */
+
+static int take_bounce(struct session *s)
+{
+	uint32_t busy = atomic_load(&s->bounce_busy);
+
+	while (busy != (1u << SESSION_BOUNCES) - 1) {
+		int i = __builtin_ctz(~busy);
+
+		if (atomic_compare_exchange_weak(&s->bounce_busy, &busy, busy | 1u << i))
+			return i;
+	}
+	return -1;
+}
+
+void session_bounce_done(struct session *s, uint64_t bounce)
+{
+	atomic_fetch_and(&s->bounce_busy, ~(1u << bounce));
+	session_unpark(s);
+}
+
+/* Over a network the NIC reads the source after the actor went on to the next update, so what it
+ * sends is made aside first; where the mailbox is mapped, it is made in place. -EAGAIN: no room, or
+ * every buffer is still being read. */
+static int write_answer(struct session *s, const struct answer *a)
+{
+	struct tp_op op = {
+	    .kind = TP_OP_WRITE,
+	    .flags = TP_F_IMM,
+	    .imm = a->imm,
+	    .region = s->bounce_mem ? s->bounce_region : s->weights_region,
+	    .remote = s->mailbox,
+	    .offset = a->offset,
+	    .len = a->len,
+	};
+	int bounce = -1, rc;
+
+	if (s->bounce_mem) {
+		bounce = take_bounce(s);
+		if (bounce < 0)
+			return -EAGAIN;
+		op.local = (uint8_t *)tp_arena_base(s->bounce_mem) +
+			   (uint64_t)bounce * srv_table(s->srv)->max_block_bytes;
+		op.flags |= TP_F_SIGNAL;
+		op.cookie = (uint64_t)bounce;
+	} else {
+		op.local = a->source ? (void *)(uintptr_t)a->source
+				     : (uint8_t *)tp_remote_map(s->mailbox) + a->offset;
+	}
+	if (!a->source)
+		a->fill(a->arg, op.local);
+	else if (bounce >= 0)
+		memcpy(op.local, a->source, a->len);
+	rc = tp_post(s->conn, &op, 1);
+	if (rc == -EAGAIN && bounce >= 0)
+		atomic_fetch_and(&s->bounce_busy, ~(1u << bounce));
+	else if (rc < 0 && bounce >= 0)
+		session_bounce_done(s, (uint64_t)bounce); /* no completion comes: unpark here */
+	return rc == -EAGAIN ? -EAGAIN : 0;
+}
+
+void session_answer_pull(struct pull *pull, const struct answer *answer)
+{
+	struct session *s = pull->session;
+	uint32_t gen = room_generation(s);
+
+	if (write_answer(s, answer) == -EAGAIN)
+		park(s, &pull->item, gen);
+	else if (atomic_fetch_sub(&pull->wanted, 1) > 1)
+		session_queue(s, &pull->item); /* asked again meanwhile */
+	session_put(s);
+}
