@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "gradslot/gradslot.h"
 #include "perf/percentile.h"
 #include "server/server.h"
@@ -24,7 +26,8 @@ struct bench {
 	gs_trainer *t;
 	gs_param *p;
 	uint64_t rows, dim;
-	bool sync, near;
+	const char *optimizer;
+	bool sync, near, zipf;
 	int64_t id[MOST];
 	float *values;
 	uint64_t ns[3][ROUNDS]; /* read, gather, push */
@@ -44,17 +47,34 @@ static void *serve(void *srv)
 	return NULL;
 }
 
-/* Anywhere, or one behind the other. */
-static void draw_ids(struct bench *b, size_t n)
+static uint64_t draw(void)
 {
 	static uint64_t x = 88172645463325252u;
 
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return x;
+}
+
+/* The k-th most frequent row comes 1/k times as often as the first (Zipf's law, by the integral of
+ * 1/k). Neighbours in frequency are not neighbours in the table. */
+static uint64_t draw_zipf(uint64_t rows)
+{
+	double u = (double)(draw() >> 11) * 0x1p-53;
+	uint64_t k = (uint64_t)(exp(u * log((double)rows + 1)) - 1);
+
+	return (k < rows ? k : rows - 1) * 2654435761u % rows;
+}
+
+/* Anywhere, by Zipf's law, or one behind the other. */
+static void draw_ids(struct bench *b, size_t n)
+{
 	for (size_t i = 0; i < n; i++) {
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		b->id[i] =
-		    b->near && i ? (b->id[i - 1] + 1) % (int64_t)b->rows : (int64_t)(x % b->rows);
+		if (b->near && i)
+			b->id[i] = (b->id[i - 1] + 1) % (int64_t)b->rows;
+		else
+			b->id[i] = (int64_t)(b->zipf ? draw_zipf(b->rows) : draw() % b->rows);
 	}
 }
 
@@ -123,6 +143,7 @@ static void start(struct bench *b, const char *uri)
 	d.shape[0] = b->rows;
 	d.shape[1] = b->dim;
 	d.kind = GS_TABLE;
+	d.optimizer = b->optimizer;
 	gs_setting(&d, "lr", 0.1);
 	check(gs_declare(b->t, &d, &b->p));
 	check(gs_start(b->t));
@@ -131,14 +152,18 @@ static void start(struct bench *b, const char *uri)
 int main(int argc, char **argv)
 {
 	static const size_t counts[] = {1, 4, 16, 32, 64, 128, 256, 1024, 4096, MOST};
-	static struct bench b = {.rows = 1000000, .dim = 16};
+	static struct bench b = {.rows = 1000000, .dim = 16, .optimizer = "sgd"};
 	int c;
 
-	while ((c = getopt(argc, argv, "r:d:sn")) != -1) {
+	while ((c = getopt(argc, argv, "r:d:o:snz")) != -1) {
 		if (c == 'r' && strtoull(optarg, NULL, 10))
 			b.rows = strtoull(optarg, NULL, 10);
 		else if (c == 'd' && strtoull(optarg, NULL, 10))
 			b.dim = strtoull(optarg, NULL, 10);
+		else if (c == 'o')
+			b.optimizer = optarg;
+		else if (c == 'z')
+			b.zipf = true;
 		else if (c == 's')
 			b.sync = true;
 		else if (c == 'n')
@@ -148,7 +173,7 @@ int main(int argc, char **argv)
 	}
 	if (optind + 1 != argc)
 		goto usage;
-	log_set_level(LOG_ERROR);
+	log_set_level(LOG_INFO); /* the server states its memory */
 	b.values = calloc(MOST * b.dim, sizeof(float));
 	if (!b.values)
 		check(err_set(ENOMEM, "no memory for %d rows", MOST));
@@ -158,11 +183,14 @@ int main(int argc, char **argv)
 	       "rows", "read us", "gather us", "push us", "r/g", "read/s", "gather/s", "push/s");
 	for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		measure(&b, counts[i]);
+	printf("held: %llu MiB\n",
+	       (unsigned long long)proc_number("/proc/self/smaps_rollup", "Pss", 10, UINT64_MAX) /
+		   1024);
 	check(gs_leave(b.t));
 	gs_close(b.t);
 	exit(0); /* with the server */
 usage:
-	fprintf(stderr, "Usage: perf_rows [-r ROWS] [-d FLOATS] [-s] [-n] URI\n"
-			"-s: sync mode; -n: rows that follow one another\n");
+	fprintf(stderr, "Usage: perf_rows [-r ROWS] [-d FLOATS] [-o OPTIMIZER] [-s] [-n] [-z] URI\n"
+			"-s: sync mode; -n: rows that follow one another; -z: by Zipf's law\n");
 	return 2;
 }
