@@ -9,6 +9,8 @@
 
 /* The block's next step, at the rate that holds at this clock (kernels/schedule.h). */
 struct kern_step apply_step(const struct block *b, uint64_t clock);
+/* The same of any of its weights: update number t of them, whose copy for trainers is `published`. */
+struct kern_step apply_step_of(const struct param *p, uint64_t t, uint64_t clock, void *published);
 /* Takes it, with gradients whose element 0 is the block's first. True: they came to an infinity or
  * a NaN somewhere. */
 bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_grads *g);

@@ -19,8 +19,6 @@ enum {
 	INBOX_MAX_BYTES = 32 << 20,
 };
 
-#define violation(s, ...) session_condemn(s, WIRE_E_PROTOCOL, __VA_ARGS__)
-
 static bool block_exists(struct session *s, const struct imm *imm)
 {
 	const struct table *t = srv_table(s->srv);

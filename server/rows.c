@@ -102,7 +102,7 @@ static bool is_admitted(struct param *p, const struct part *part)
 {
 	int64_t key;
 
-	if (p->decl.storage != WIRE_HASHED || rows_touch(p, part->set.id, part->set.n, &key) == 0)
+	if (!is_hashed(p) || rows_touch(p, part->set.id, part->set.n, &key) == 0)
 		return true;
 	session_refuse(part->session, (uint32_t)(p - srv_table(p->srv)->param), key);
 	return false;

@@ -115,6 +115,11 @@ struct slot *rows_claim_push(struct session *s, const struct imm *imm, uint32_t 
  * actor looks again, and further: the trainer may write another meanwhile. */
 bool rows_claim_pull(struct session *s, const struct imm *imm, uint32_t len);
 
+static inline bool is_hashed(const struct param *p)
+{
+	return p->decl.storage == WIRE_HASHED;
+}
+
 static inline bool is_table(const struct param *p)
 {
 	return p->decl.storage != WIRE_DENSE;
@@ -146,7 +151,7 @@ static inline const struct layout_request_head *rows_request(const struct param 
 
 static inline bool row_exists(const struct param *p, int64_t id)
 {
-	return p->decl.storage == WIRE_HASHED || (uint64_t)id < p->decl.dim[0];
+	return is_hashed(p) || (uint64_t)id < p->decl.dim[0];
 }
 
 #endif

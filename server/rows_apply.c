@@ -54,7 +54,7 @@ static bool apply_batch(struct param *p, const struct kern_step *step, const uin
 
 static uint64_t row_of(const struct param *p, int64_t id)
 {
-	return p->decl.storage == WIRE_HASHED ? keymap_find(&p->rows->keys, id) : (uint64_t)id;
+	return is_hashed(p) ? keymap_find(&p->rows->keys, id) : (uint64_t)id;
 }
 
 /* The rows that are named; a key that was not let in has none. */
@@ -78,7 +78,7 @@ static bool apply_named(struct param *p, const struct kern_step *step, const str
 
 static const float *gradient_of_row(const struct param *p, const struct rowset *set, uint64_t row)
 {
-	bool hashed = p->decl.storage == WIRE_HASHED;
+	bool hashed = is_hashed(p);
 	uint32_t at = rowset_find(set, hashed ? p->rows->keys.row[row].key : (int64_t)row);
 
 	return at == ROWSET_NONE ? NULL : rowset_value(set, at);
@@ -88,7 +88,7 @@ static const float *gradient_of_row(const struct param *p, const struct rowset *
 static bool apply_all(struct param *p, const struct kern_step *step, const struct rowset *set)
 {
 	struct rows *r = p->rows;
-	uint64_t rows = p->decl.storage == WIRE_HASHED ? r->keys.used : p->decl.dim[0];
+	uint64_t rows = is_hashed(p) ? r->keys.used : p->decl.dim[0];
 	bool nonfinite = false;
 
 	for (uint64_t first = 0; first < rows; first += ROWS_BATCH) {
@@ -124,16 +124,9 @@ float rows_own_clip(const struct param *p, const struct rowset *set)
 
 bool rows_update(struct param *p, const struct rowset *set, float clip, uint64_t clock)
 {
-	struct rows *r = p->rows;
-	struct kern_step step = {
-	    .t = ++r->updates,
-	    .lr = (float)schedule_rate(&p->schedule, p->lr, clock),
-	    .clip = clip,
-	    .ratio = 1,
-	    .copy_dtype = param_weight_type(p),
-	    .copy = p->published == (void *)p->weights ? NULL : p->published,
-	};
+	struct kern_step step = apply_step_of(p, ++p->rows->updates, clock, p->published);
 
+	step.clip = clip;
 	return p->lazy ? apply_named(p, &step, set) : apply_all(p, &step, set);
 }
 
@@ -158,7 +151,7 @@ void rows_begin_row(void *param, int64_t key, uint64_t row)
 	float *w = p->weights + row * dim;
 
 	rows_initial(p, key, w);
-	if (p->published != (void *)p->weights)
+	if (param_has_copy(p))
 		kern_narrow(param_weight_type(p), w,
 			    (uint8_t *)p->published + row * row_weight_bytes(p), dim);
 	for (unsigned i = 0; i < kern_opt_arrays(&p->opt); i++) {

@@ -10,8 +10,6 @@
 #include "proto/imm.h"
 #include "server/internal.h"
 
-#define violation(s, ...) session_condemn(s, WIRE_E_PROTOCOL, __VA_ARGS__)
-
 static uint32_t read_once(const uint32_t *at)
 {
 	return __atomic_load_n(at, __ATOMIC_RELAXED);

@@ -13,16 +13,6 @@
 #include "proto/layout.h"
 #include "server/internal.h"
 
-static bool is_hashed(const struct param *p)
-{
-	return p->decl.storage == WIRE_HASHED;
-}
-
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-	return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
-}
-
 /* Rows of one step, over all trainers: as many as they can push, and no more than there are. */
 static uint64_t step_rows(const struct param *p, uint32_t ranks)
 {
@@ -115,12 +105,12 @@ uint64_t rows_bytes(const struct param *p, uint32_t ranks)
 			 item_ids(p) * sizeof(int64_t) + ROWS_BATCH * table_dim(p) * sizeof(float);
 
 	if (p->srv->opt.mode == SRV_SYNC)
-		bytes = plus(bytes, rowset_bytes(step_rows(p, ranks), table_dim(p)));
+		bytes = memory_plus(bytes, rowset_bytes(step_rows(p, ranks), table_dim(p)));
 	if (!is_hashed(p))
 		return bytes;
 	bytes += item_keys(p) * sizeof(uint64_t) + p->decl.pull_rows * sizeof(uint32_t);
-	bytes = plus(bytes, rowset_bytes(p->decl.pull_rows, 0));
-	return plus(bytes, keymap_bytes(p->decl.dim[0], p->decl.admit_after));
+	bytes = memory_plus(bytes, rowset_bytes(p->decl.pull_rows, 0));
+	return memory_plus(bytes, keymap_bytes(p->decl.dim[0], p->decl.admit_after));
 }
 
 uint64_t rows_part_bytes(const struct param *p)

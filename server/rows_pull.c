@@ -21,7 +21,7 @@ static uint64_t row_of(const struct param *p, uint32_t i)
 {
 	const struct rows *r = p->rows;
 
-	return p->decl.storage == WIRE_HASHED ? r->row[r->position[i]] : (uint64_t)r->ids[i];
+	return is_hashed(p) ? r->row[r->position[i]] : (uint64_t)r->ids[i];
 }
 
 static const uint8_t *published_row(const struct param *p, uint64_t row)
@@ -132,7 +132,7 @@ void rows_pull(struct param *p, struct pull *pull)
 
 	if (!take_request(p, pull->session, &n))
 		session_put(pull->session);
-	else if (p->decl.storage == WIRE_HASHED && touch_wanted(p, n, &key))
+	else if (is_hashed(p) && touch_wanted(p, n, &key))
 		answer_refused(p, pull, key);
 	else
 		answer_rows(p, pull, n);

@@ -228,6 +228,9 @@ int session_attach(struct session *s, const struct wire_ref *mailbox);
 void session_condemn(struct session *s, enum wire_error_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* The trainer broke the protocol. */
+#define violation(s, ...) session_condemn(s, WIRE_E_PROTOCOL, __VA_ARGS__)
+
 void slot_set_state(struct slot *slot, enum slot_state state);
 
 /* The slot was used: free it, and drop its reference. The trainer is told by the caller. */
