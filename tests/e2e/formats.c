@@ -126,12 +126,7 @@ START_TEST(who_gives_halves_dies)
 	p.init = WIRE_INIT_TRAINER;
 	p.grad_type = WIRE_F16;
 	bed_start(&bed, &opt);
-	raw_connect(&r, bed.uri, 0);
-	raw_hello(&r, 0);
-	raw_expect(&r, WIRE_WELCOME);
-	raw_declare(&r, &p, 1);
-	raw_take_grant(&r);
-	raw_attach(&r, 0);
+	raw_enter(&r, bed.uri, 0, &p, 1);
 	must(raw_expect(&r, WIRE_READY).ready.init, "not asked");
 	memset(tp_arena_base(r.source), 0x55, 512);
 	for (uint32_t i = 0; i < 4 + (uint32_t)_i; i++)
@@ -172,12 +167,7 @@ START_TEST(half_is_not_done)
 	p.init = WIRE_INIT_TRAINER;
 	p.grad_type = WIRE_BF16;
 	bed_start(&bed, &opt);
-	raw_connect(&r, bed.uri, 0);
-	raw_hello(&r, 0);
-	raw_expect(&r, WIRE_WELCOME);
-	raw_declare(&r, &p, 1);
-	raw_take_grant(&r);
-	raw_attach(&r, 0);
+	raw_enter(&r, bed.uri, 0, &p, 1);
 	must(raw_expect(&r, WIRE_READY).ready.init, "not asked");
 	raw_write(&r, r.place[0].slots_off, 2 * RAW_B_ELEMS, imm_block(IMM_INIT, 0, 0, false));
 	raw_wait_credit(&r, 0, 1);

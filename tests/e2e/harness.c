@@ -201,3 +201,18 @@ void leave(gs_trainer *t)
 	ok(gs_leave(t));
 	gs_close(t);
 }
+
+static void *start_one(void *t)
+{
+	ok(gs_start(t));
+	return NULL;
+}
+
+void start_both(gs_trainer *const t[2])
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, start_one, t[1]);
+	ok(gs_start(t[0]));
+	pthread_join(thread, NULL);
+}

@@ -119,5 +119,7 @@ gs_trainer *connect_as(const char *uri, int32_t rank);
 /* Declares a line of `elems` floats: sgd with lr, all `value`. */
 gs_param *declare_line(gs_trainer *t, const char *name, uint64_t elems, double lr, double value);
 void leave(gs_trainer *t);
+/* gs_start of two at once, since each waits for the other. */
+void start_both(gs_trainer *const t[2]);
 
 #endif

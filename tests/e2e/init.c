@@ -139,12 +139,7 @@ static void raw_join_init(struct raw *r, const char *uri, int32_t rank)
 {
 	struct wire_param p = given();
 
-	raw_connect(r, uri, 0);
-	raw_hello(r, rank);
-	raw_expect(r, WIRE_WELCOME);
-	raw_declare(r, &p, 1);
-	raw_take_grant(r);
-	raw_attach(r, 0);
+	raw_enter(r, uri, rank, &p, 1);
 }
 
 static void raw_give(struct raw *r, uint32_t blocks, float value)

@@ -56,14 +56,6 @@ struct two {
 	pthread_t thread;
 };
 
-static void *join_second(void *arg)
-{
-	struct two *two = arg;
-
-	ok(gs_start(two->t[1]));
-	return NULL;
-}
-
 static void two_open(struct two *two, enum srv_mode mode, const char *schedule, uint32_t workers)
 {
 	struct srv_options opt = bed_options(2, mode);
@@ -77,9 +69,7 @@ static void two_open(struct two *two, enum srv_mode mode, const char *schedule, 
 		two->v[i] = declare_w(two->t[i], "v", 1, schedule, workers == 2);
 		two->w[i] = declare_w(two->t[i], "w", 1, schedule, workers == 2);
 	}
-	pthread_create(&two->thread, NULL, join_second, two);
-	ok(gs_start(two->t[0]));
-	pthread_join(two->thread, NULL);
+	start_both(two->t);
 }
 
 static void two_close(struct two *two)

@@ -196,19 +196,22 @@ void raw_join(struct raw *r, const char *uri, int32_t rank)
 	raw_join_with(r, uri, rank, raw_lines, 2);
 }
 
-void raw_join_with(struct raw *r, const char *uri, int32_t rank, const struct wire_param *param,
-		   uint32_t n)
+void raw_enter(struct raw *r, const char *uri, int32_t rank, const struct wire_param *param,
+	       uint32_t n)
 {
-	struct wire_msg msg;
-
 	raw_connect(r, uri, 0);
 	raw_hello(r, rank);
 	raw_expect(r, WIRE_WELCOME);
 	raw_declare(r, param, n);
 	raw_take_grant(r);
 	raw_attach(r, 0);
-	msg = raw_expect(r, WIRE_READY);
-	must(!msg.ready.init, "asked for initial weights");
+}
+
+void raw_join_with(struct raw *r, const char *uri, int32_t rank, const struct wire_param *param,
+		   uint32_t n)
+{
+	raw_enter(r, uri, rank, param, n);
+	must(!raw_expect(r, WIRE_READY).ready.init, "asked for initial weights");
 }
 
 void raw_wait_start(struct raw *r)

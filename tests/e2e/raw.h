@@ -62,6 +62,9 @@ void raw_declare(struct raw *r, const struct wire_param *param, uint32_t n);
 void raw_take_grant(struct raw *r);
 /* Exposes a mailbox of the wanted length and tells the server; or says that it has `len` bytes. */
 void raw_attach(struct raw *r, uint64_t len);
+/* All of it with these parameters; READY is to come. */
+void raw_enter(struct raw *r, const char *uri, int32_t rank, const struct wire_param *param,
+	       uint32_t n);
 /* All of it with raw_lines, up to READY, which must not ask for initial weights; START follows
  * when the others have come. */
 void raw_join(struct raw *r, const char *uri, int32_t rank);

@@ -44,14 +44,6 @@ static void declare(struct two *two, int k, double dc, bool whole)
 	ok(gs_declare(two->t[k], &d, &two->w[k]));
 }
 
-static void *start_second(void *arg)
-{
-	struct two *two = arg;
-
-	ok(gs_start(two->t[1]));
-	return NULL;
-}
-
 static void two_open(struct two *two, int i, double dc)
 {
 	struct srv_options opt = bed_options(2, mode_of(i));
@@ -64,9 +56,7 @@ static void two_open(struct two *two, int i, double dc)
 		two->t[k] = connect_as(two->bed.uri, k);
 		declare(two, k, dc, i / 6);
 	}
-	pthread_create(&two->thread, NULL, start_second, two);
-	ok(gs_start(two->t[0]));
-	pthread_join(two->thread, NULL);
+	start_both(two->t);
 }
 
 static void two_close(struct two *two)
