@@ -15,7 +15,14 @@
  *      at request_off: (tables) struct layout_request_head, then up to pull_rows ids, the rows that a
  *                      pull asks for
  *  mailbox  (trainer's memory; the server writes)
- *      struct layout_mailbox_head, then u64 credit counter of each block,
+ *      struct layout_mailbox_head, then u64 credit counter of each block, then u64 kept word of each
+ *      block: what the server has of this rank from before, written once ahead of ready
+ *          sync: the last step of which it has the block's gradient (of a table, of a parameter that
+ *                is updated whole: all of it)
+ *          async, ssp: how many of the rank's pushes of the block are in the weights (of a table,
+ *                in its first block's: whole pushes)
+ *      In async and ssp mode the credit counters begin with kept[block] - the least kept of the
+ *      parameter's blocks; so pushes are numbered alike for all its blocks, from that least one.
  *      … padding to a page …  per parameter, at landing_off: where weights land. Of a dense
  *      parameter: the tensor, in its weights' type. Of a table: up to pull_rows rows, in the order
  *      of the ids that asked for them; or, of a pull that was refused, the key that found no room
@@ -45,7 +52,9 @@ struct layout_mailbox_head {
 	uint64_t nonfinite;     /* pushes of this trainer with an infinity or a NaN */
 	uint64_t skipped;       /* updates that were left out for one, anybody's */
 	uint64_t refused;       /* pushes of rows that were refused; a notice says why */
-	uint8_t pad[LAYOUT_ALIGN - 32];
+	uint64_t beat;          /* means nothing: that it could be written shows that the trainer's
+				 * machine is alive */
+	uint8_t pad[LAYOUT_ALIGN - 40];
 };
 _Static_assert(sizeof(struct layout_mailbox_head) == 64, "on the wire");
 
@@ -114,9 +123,17 @@ static inline uint64_t layout_credit_off(uint64_t block)
 	return sizeof(struct layout_mailbox_head) + 8 * block;
 }
 
+/* No step, no count of updates or of a rank's pushes gets there: more is no number of this protocol's. */
+#define LAYOUT_COUNT_MAX (UINT64_C(1) << 48)
+
+static inline uint64_t layout_kept_off(uint64_t blocks, uint64_t block)
+{
+	return layout_credit_off(blocks) + 8 * block;
+}
+
 static inline uint64_t layout_landing_start(uint64_t blocks)
 {
-	return layout_align(layout_credit_off(blocks), LAYOUT_PAGE);
+	return layout_align(layout_kept_off(blocks, blocks), LAYOUT_PAGE);
 }
 
 #endif

@@ -5,10 +5,12 @@
  * can be used without another look: strings end, counts fit, enums are known, floats are numbers.
  *
  * The conversation (T trainer, S server):
- *   T hello → S welcome → T declare… (the last one says so) → S grant… (ditto) → T attach → S ready
+ *   T hello → (with a key: S challenge → T proof →) S welcome → T declare… (the last one says so)
+ *   → S grant… (ditto) → T attach → S ready
  *   If ready says init: T writes initial weights (IMM_INIT), waits for their credits, T init_done.
  *   S start (weights are there and, in sync mode, enough trainers are) … work … T bye → S bye.
- * Within the work: T set_rate → S rate_set, one under way at a time; S notice, at any time.
+ * Within the work: T set_rate → S rate_set, T save → S saved, each one under way at a time; S notice,
+ * at any time.
  * Either side may send error at any time; it is the last thing it sends.
  */
 #ifndef GS_PROTO_WIRE_H
@@ -18,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_VERSION      1u
+#define WIRE_VERSION      2u
 #define WIRE_MSG_MAX      4096u /* an encoded message, = TP_MSG_MAX */
 #define WIRE_NAME_MAX     127u
 #define WIRE_TEXT_MAX     511u
@@ -26,6 +28,9 @@
 #define WIRE_SETTINGS_MAX 16u
 #define WIRE_SCHEDULE_MAX 255u
 #define WIRE_PARAMS_MAX   2u /* in one declare or grant */
+#define WIRE_NONCE_LEN    32u
+#define WIRE_MAC_LEN      32u
+#define WIRE_SESSION_LEN  16u
 
 enum wire_kind {
 	WIRE_HELLO = 1,
@@ -41,6 +46,10 @@ enum wire_kind {
 	WIRE_SET_RATE,
 	WIRE_RATE_SET,
 	WIRE_NOTICE,
+	WIRE_CHALLENGE,
+	WIRE_PROOF,
+	WIRE_SAVE,
+	WIRE_SAVED,
 };
 
 enum wire_mode { WIRE_SYNC = 1, WIRE_ASYNC, WIRE_SSP };
@@ -70,6 +79,8 @@ enum wire_error_code {
 	WIRE_E_INTERNAL,
 	WIRE_E_RANGE,    /* rank not below the number of trainers */
 	WIRE_E_CAPACITY, /* a table is full */
+	WIRE_E_ACCESS,   /* the key */
+	WIRE_E_STORE,    /* no checkpoint could be written */
 };
 
 struct wire_ref { /* a transport's reference to a region */
@@ -83,12 +94,29 @@ struct wire_hello {
 	uint32_t version; /* WIRE_VERSION; not checked here, so that the server can answer */
 	int32_t rank;     /* -1: assign one */
 	char name[WIRE_NAME_MAX + 1];
+	bool has_nonce; /* the trainer has a key */
+	uint8_t nonce[WIRE_NONCE_LEN];
+	bool resumes; /* its connection was lost: `session` is what its welcome had said */
+	uint8_t session[WIRE_SESSION_LEN];
+};
+
+struct wire_challenge {
+	uint8_t nonce[WIRE_NONCE_LEN];
+};
+
+struct wire_proof {
+	uint8_t mac[WIRE_MAC_LEN];
 };
 
 struct wire_welcome {
 	uint32_t version, rank, trainers; /* trainers: what the server was started for */
 	enum wire_mode mode;
 	uint32_t staleness; /* of WIRE_SSP: 1 at least */
+	uint64_t server;    /* this run of the server, never 0: another after a restart */
+	uint8_t session[WIRE_SESSION_LEN];
+	bool resumed; /* the session that hello named goes on: its rank has kept its place */
+	bool has_mac;
+	uint8_t mac[WIRE_MAC_LEN]; /* the server's proof */
 };
 
 struct wire_setting {
@@ -97,7 +125,7 @@ struct wire_setting {
 };
 
 struct wire_param {
-	char name[WIRE_NAME_MAX + 1]; /* 1 at least */
+	char name[WIRE_NAME_MAX + 1]; /* 1 at least; not __metadata__, which no file can store */
 	uint32_t ndim;                /* 1..WIRE_DIMS_MAX */
 	uint64_t dim[WIRE_DIMS_MAX];  /* each 1 at least; their product < 2^40 */
 	char rule[24];                /* optimizer; 1 at least */
@@ -175,6 +203,13 @@ struct wire_notice {
 	char text[WIRE_TEXT_MAX + 1];
 };
 
+struct wire_saved {
+	uint64_t step;
+	bool failed; /* then code and text say why */
+	enum wire_error_code code;
+	char text[WIRE_TEXT_MAX + 1];
+};
+
 struct wire_error {
 	enum wire_error_code code;
 	char text[WIRE_TEXT_MAX + 1];
@@ -194,6 +229,9 @@ struct wire_msg {
 		struct wire_set_rate set_rate;
 		struct wire_rate_set rate_set;
 		struct wire_notice notice;
+		struct wire_challenge challenge;
+		struct wire_proof proof;
+		struct wire_saved saved;
 	};
 };
 
@@ -207,7 +245,7 @@ int wire_encode(const struct wire_msg *msg, void *buf, size_t cap);
  * bounded). */
 int wire_decode(const void *buf, size_t len, struct wire_msg *out);
 
-/* What kind an encoded message claims to be, by its first byte; wire_decode refuses one that is
+/* What kind an encoded message claims to be, by how it begins; wire_decode refuses one that is
  * another. 0: none that is known. */
 enum wire_kind wire_peek(const void *buf, size_t len);
 

@@ -186,6 +186,8 @@ static int check_param(const struct wire_param *p, int err)
 {
 	int rc = check_name("name", p->name, sizeof(p->name), 1, err);
 
+	if (rc == 0 && strcmp(p->name, "__metadata__") == 0)
+		rc = err_set(err, "name: __metadata__ can't be one: safetensors files keep it for themselves");
 	if (rc < 0)
 		return rc;
 	rc = check_shape(p, err);
@@ -244,14 +246,21 @@ static int check_set_rate(const struct wire_set_rate *s, int err)
 
 static int check_notice(const struct wire_notice *n, int err)
 {
-	int rc = check_enum("code", (int)n->code, WIRE_E_VERSION, WIRE_E_CAPACITY, err);
+	int rc = check_enum("code", (int)n->code, WIRE_E_VERSION, WIRE_E_STORE, err);
 
 	return rc < 0 ? rc : check_text("text", n->text, sizeof(n->text), err);
 }
 
+static int check_saved(const struct wire_saved *s, int err)
+{
+	int rc = s->failed ? check_enum("code", (int)s->code, WIRE_E_VERSION, WIRE_E_STORE, err) : 0;
+
+	return rc < 0 ? rc : check_text("text", s->text, sizeof(s->text), err);
+}
+
 static int check_error(const struct wire_error *e, int err)
 {
-	int rc = check_enum("code", (int)e->code, WIRE_E_VERSION, WIRE_E_CAPACITY, err);
+	int rc = check_enum("code", (int)e->code, WIRE_E_VERSION, WIRE_E_STORE, err);
 
 	return rc < 0 ? rc : check_text("text", e->text, sizeof(e->text), err);
 }
@@ -273,6 +282,11 @@ static int check_body(const struct wire_msg *msg, int err)
 		return check_set_rate(&msg->set_rate, err);
 	case WIRE_NOTICE:
 		return check_notice(&msg->notice, err);
+	case WIRE_SAVED:
+		return check_saved(&msg->saved, err);
+	case WIRE_CHALLENGE:
+	case WIRE_PROOF:
+	case WIRE_SAVE:
 	case WIRE_RATE_SET:
 	case WIRE_ATTACH:
 	case WIRE_READY:
@@ -282,7 +296,7 @@ static int check_body(const struct wire_msg *msg, int err)
 		return 0;
 	}
 	return err_set(err, "kind: %d; known are %d to %d", (int)msg->kind, WIRE_HELLO,
-		       WIRE_NOTICE);
+		       WIRE_SAVED);
 }
 
 int wire_check(const struct wire_msg *msg, int err)
@@ -308,9 +322,13 @@ const char *wire_kind_name(enum wire_kind kind)
 	    [WIRE_SET_RATE] = "set_rate",
 	    [WIRE_RATE_SET] = "rate_set",
 	    [WIRE_NOTICE] = "notice",
+	    [WIRE_CHALLENGE] = "challenge",
+	    [WIRE_PROOF] = "proof",
+	    [WIRE_SAVE] = "save",
+	    [WIRE_SAVED] = "saved",
 	};
 
-	if ((unsigned)kind < WIRE_HELLO || (unsigned)kind > WIRE_NOTICE)
+	if ((unsigned)kind < WIRE_HELLO || (unsigned)kind > WIRE_SAVED)
 		return "unknown";
 	return names[kind];
 }
@@ -334,7 +352,10 @@ int wire_error_errno(enum wire_error_code code)
 		return -ENOSPC;
 	case WIRE_E_SHUTDOWN:
 		return -ESHUTDOWN;
+	case WIRE_E_ACCESS:
+		return -EACCES;
 	case WIRE_E_INTERNAL:
+	case WIRE_E_STORE:
 		return -EIO;
 	case WIRE_E_PROTOCOL:
 		break;

@@ -64,6 +64,56 @@ static int get_name(const char *field, ProtobufCBinaryData from, char *out, size
 	return 0;
 }
 
+/* Bytes of a fixed length, or none where they may be left out: *there. */
+static int get_raw(const char *field, ProtobufCBinaryData from, uint8_t *out, size_t len,
+		   bool *there)
+{
+	if (from.len != len && (from.len > 0 || !there))
+		return err_set(EPROTO, "%s: %zu bytes; must be %zu%s", field, from.len, len,
+			       there ? ", or none" : "");
+	if (there)
+		*there = from.len > 0;
+	if (from.len > 0)
+		memcpy(out, from.data, len);
+	return 0;
+}
+
+static int get_hello(const Gradslot__Hello *from, struct wire_hello *out)
+{
+	int rc = get_name("name", from->name, out->name, sizeof(out->name));
+
+	out->version = from->version;
+	out->rank = from->rank;
+	if (rc == 0)
+		rc = get_raw("nonce", from->nonce, out->nonce, sizeof(out->nonce),
+			     &out->has_nonce);
+	if (rc == 0)
+		rc = get_raw("session", from->session, out->session, sizeof(out->session),
+			     &out->resumes);
+	return rc;
+}
+
+static int get_welcome(const Gradslot__Welcome *from, struct wire_welcome *out)
+{
+	out->version = from->version;
+	out->rank = from->rank;
+	out->trainers = from->trainers;
+	out->mode = (enum wire_mode)from->mode;
+	out->staleness = from->staleness;
+	out->server = from->server;
+	out->resumed = from->resumed;
+	int rc = get_raw("session", from->session, out->session, sizeof(out->session), NULL);
+	return rc < 0 ? rc : get_raw("mac", from->mac, out->mac, sizeof(out->mac), &out->has_mac);
+}
+
+static int get_saved(const Gradslot__Saved *from, struct wire_saved *out)
+{
+	out->step = from->step;
+	out->failed = from->code != 0;
+	out->code = (enum wire_error_code)from->code;
+	return get_name("text", from->text, out->text, sizeof(out->text));
+}
+
 static int get_ref(const char *field, const Gradslot__Ref *from, struct wire_ref *out)
 {
 	if (!from)
@@ -164,17 +214,9 @@ static int get_body(const Gradslot__Message *from, struct wire_msg *out)
 {
 	switch (out->kind) {
 	case WIRE_HELLO:
-		out->hello.version = from->hello->version;
-		out->hello.rank = from->hello->rank;
-		return get_name("name", from->hello->name, out->hello.name,
-				sizeof(out->hello.name));
+		return get_hello(from->hello, &out->hello);
 	case WIRE_WELCOME:
-		out->welcome.version = from->welcome->version;
-		out->welcome.rank = from->welcome->rank;
-		out->welcome.trainers = from->welcome->trainers;
-		out->welcome.mode = (enum wire_mode)from->welcome->mode;
-		out->welcome.staleness = from->welcome->staleness;
-		return 0;
+		return get_welcome(from->welcome, &out->welcome);
 	case WIRE_DECLARE:
 		return get_declare(from->declare, &out->declare);
 	case WIRE_GRANT:
@@ -204,20 +246,34 @@ static int get_body(const Gradslot__Message *from, struct wire_msg *out)
 		out->notice.refused = from->notice->refused;
 		return get_name("text", from->notice->text, out->notice.text,
 				sizeof(out->notice.text));
+	case WIRE_CHALLENGE:
+		return get_raw("nonce", from->challenge->nonce, out->challenge.nonce,
+			       sizeof(out->challenge.nonce), NULL);
+	case WIRE_PROOF:
+		return get_raw("mac", from->proof->mac, out->proof.mac, sizeof(out->proof.mac),
+			       NULL);
+	case WIRE_SAVED:
+		return get_saved(from->saved, &out->saved);
 	case WIRE_INIT_DONE:
 	case WIRE_BYE:
+	case WIRE_SAVE:
 		return 0;
 	}
 	return err_set(EPROTO, "kind: %d; known are %d to %d", (int)out->kind, WIRE_HELLO,
-		       WIRE_NOTICE);
+		       WIRE_SAVED);
 }
 
 enum wire_kind wire_peek(const void *buf, size_t len)
 {
-	/* A field's key is its number and, in the low three bits, its wire type (2: bytes). */
-	unsigned first = len > 0 ? *(const uint8_t *)buf : 0, kind = first >> 3;
+	/* A field's key is its number and, in the low three bits, its wire type (2: bytes): a varint,
+	 * of two bytes from field 16 on. */
+	const uint8_t *at = buf;
+	unsigned key = len > 0 ? at[0] : 0;
 
-	return (first & 7) == 2 && kind <= WIRE_NOTICE ? (enum wire_kind)kind : (enum wire_kind)0;
+	if (key & 0x80)
+		key = len > 1 && at[1] < 0x80 ? (key & 0x7f) | (unsigned)at[1] << 7 : 0;
+	return (key & 7) == 2 && key >> 3 <= WIRE_SAVED ? (enum wire_kind)(key >> 3)
+							: (enum wire_kind)0;
 }
 
 int wire_decode(const void *buf, size_t len, struct wire_msg *out)

@@ -36,6 +36,10 @@ struct parts {
 		Gradslot__SetRate set_rate;
 		Gradslot__RateSet rate_set;
 		Gradslot__Notice notice;
+		Gradslot__Challenge challenge;
+		Gradslot__Proof proof;
+		Gradslot__Save save;
+		Gradslot__Saved saved;
 	} body;
 	Gradslot__Ref ref[2];
 	struct param_parts param[WIRE_PARAMS_MAX];
@@ -48,6 +52,35 @@ struct parts {
 static ProtobufCBinaryData bytes_of(const char *s)
 {
 	return (ProtobufCBinaryData){.len = strlen(s), .data = (uint8_t *)(uintptr_t)s};
+}
+
+static ProtobufCBinaryData raw_of(const uint8_t *bytes, size_t len)
+{
+	return (ProtobufCBinaryData){.len = len, .data = (uint8_t *)(uintptr_t)bytes};
+}
+
+static void put_hello(const struct wire_hello *h, Gradslot__Hello *pb)
+{
+	gradslot__hello__init(pb);
+	pb->version = h->version;
+	pb->rank = h->rank;
+	pb->name = bytes_of(h->name);
+	pb->nonce = raw_of(h->nonce, h->has_nonce ? sizeof(h->nonce) : 0);
+	pb->session = raw_of(h->session, h->resumes ? sizeof(h->session) : 0);
+}
+
+static void put_welcome(const struct wire_welcome *w, Gradslot__Welcome *pb)
+{
+	gradslot__welcome__init(pb);
+	pb->version = w->version;
+	pb->rank = w->rank;
+	pb->trainers = w->trainers;
+	pb->mode = (Gradslot__Mode)w->mode;
+	pb->staleness = w->staleness;
+	pb->server = w->server;
+	pb->session = raw_of(w->session, sizeof(w->session));
+	pb->resumed = w->resumed;
+	pb->mac = raw_of(w->mac, w->has_mac ? sizeof(w->mac) : 0);
 }
 
 static Gradslot__Ref *put_ref(const struct wire_ref *ref, Gradslot__Ref *out)
@@ -143,18 +176,10 @@ static void put_body(const struct wire_msg *msg, struct parts *parts)
 {
 	switch (msg->kind) {
 	case WIRE_HELLO:
-		gradslot__hello__init(&parts->body.hello);
-		parts->body.hello.version = msg->hello.version;
-		parts->body.hello.rank = msg->hello.rank;
-		parts->body.hello.name = bytes_of(msg->hello.name);
+		put_hello(&msg->hello, &parts->body.hello);
 		break;
 	case WIRE_WELCOME:
-		gradslot__welcome__init(&parts->body.welcome);
-		parts->body.welcome.version = msg->welcome.version;
-		parts->body.welcome.rank = msg->welcome.rank;
-		parts->body.welcome.trainers = msg->welcome.trainers;
-		parts->body.welcome.mode = (Gradslot__Mode)msg->welcome.mode;
-		parts->body.welcome.staleness = msg->welcome.staleness;
+		put_welcome(&msg->welcome, &parts->body.welcome);
 		break;
 	case WIRE_DECLARE:
 		put_declare(&msg->declare, parts);
@@ -200,6 +225,25 @@ static void put_body(const struct wire_msg *msg, struct parts *parts)
 		parts->body.notice.code = (Gradslot__ErrorCode)msg->notice.code;
 		parts->body.notice.text = bytes_of(msg->notice.text);
 		parts->body.notice.refused = msg->notice.refused;
+		break;
+	case WIRE_CHALLENGE:
+		gradslot__challenge__init(&parts->body.challenge);
+		parts->body.challenge.nonce =
+		    raw_of(msg->challenge.nonce, sizeof(msg->challenge.nonce));
+		break;
+	case WIRE_PROOF:
+		gradslot__proof__init(&parts->body.proof);
+		parts->body.proof.mac = raw_of(msg->proof.mac, sizeof(msg->proof.mac));
+		break;
+	case WIRE_SAVE:
+		gradslot__save__init(&parts->body.save);
+		break;
+	case WIRE_SAVED:
+		gradslot__saved__init(&parts->body.saved);
+		parts->body.saved.step = msg->saved.step;
+		parts->body.saved.code =
+		    msg->saved.failed ? (Gradslot__ErrorCode)msg->saved.code : 0;
+		parts->body.saved.text = bytes_of(msg->saved.text);
 		break;
 	}
 }

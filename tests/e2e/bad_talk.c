@@ -53,7 +53,7 @@ START_TEST(another_version)
 	open_bed(&bed, 0);
 	raw_connect(&r, bed.uri, 0);
 	raw_send(&r, &hello);
-	RAW_ENDS(&r, WIRE_E_VERSION, "version 99", "server 1");
+	RAW_ENDS(&r, WIRE_E_VERSION, "version 99", "server 2");
 	close_bed(&bed, 0);
 }
 END_TEST
@@ -61,7 +61,7 @@ END_TEST
 START_TEST(cut_short_or_garbage)
 {
 	struct wire_msg hello = {.kind = WIRE_HELLO,
-				 .hello = {.version = 1, .rank = 0, .name = "cut"}};
+				 .hello = {.version = WIRE_VERSION, .rank = 0, .name = "cut"}};
 	uint8_t buf[WIRE_MSG_MAX];
 	struct bed bed;
 	struct raw r;
@@ -93,7 +93,7 @@ static void out_of_turn(struct bed *bed, unsigned stage, enum wire_kind kind, co
 	struct raw r;
 
 	if (kind == WIRE_HELLO)
-		msg.hello = (struct wire_hello){.version = 1, .rank = -1};
+		msg.hello = (struct wire_hello){.version = WIRE_VERSION, .rank = -1};
 	if (kind == WIRE_DECLARE)
 		msg.declare = (struct wire_declare){.last = true, .n = 1, .param = {raw_lines[0]}};
 	if (kind == WIRE_ATTACH)

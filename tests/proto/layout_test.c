@@ -64,20 +64,23 @@ START_TEST(regions)
 	ck_assert_uint_eq(layout_weights_start(512), LAYOUT_PAGE);
 	ck_assert_uint_eq(layout_weights_start(513), 2 * LAYOUT_PAGE);
 	ck_assert_uint_eq(layout_credit_off(0), 64);
-	/* 504 credits and the head fill a page. */
-	ck_assert_uint_eq(layout_landing_start(504), LAYOUT_PAGE);
-	ck_assert_uint_eq(layout_landing_start(505), 2 * LAYOUT_PAGE);
+	/* A credit and a kept word for each of 252 blocks, and the head, fill a page. */
+	ck_assert_uint_eq(layout_kept_off(252, 0), 64 + 252 * 8);
+	ck_assert_uint_eq(layout_kept_off(252, 251), LAYOUT_PAGE - 8);
+	ck_assert_uint_eq(layout_landing_start(252), LAYOUT_PAGE);
+	ck_assert_uint_eq(layout_landing_start(253), 2 * LAYOUT_PAGE);
 }
 END_TEST
 
 START_TEST(words_stay_in_front)
 {
-	static const uint64_t counts[] = {1, 504, 505, 512, 513, 100000};
+	static const uint64_t counts[] = {1, 252, 253, 512, 513, 100000};
 
 	for (unsigned i = 0; i < 6; i++) {
 		uint64_t n = counts[i];
 
-		ck_assert_uint_le(layout_credit_off(n - 1) + 8, layout_landing_start(n));
+		ck_assert_uint_le(layout_credit_off(n - 1) + 8, layout_kept_off(n, 0));
+		ck_assert_uint_le(layout_kept_off(n, n - 1) + 8, layout_landing_start(n));
 		ck_assert_uint_le(layout_version_off(n - 1) + 8, layout_weights_start(n));
 	}
 }

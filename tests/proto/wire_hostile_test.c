@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,18 @@ static void pb_sub(struct pb *p, unsigned field, const struct pb *sub)
 	pb_bytes(p, field, sub->b, sub->n);
 }
 
-enum { F_HELLO = 1, F_WELCOME = 2, F_DECLARE = 3, F_GRANT = 4, F_ERROR = 10 };
+enum {
+	F_HELLO = 1,
+	F_WELCOME = 2,
+	F_DECLARE = 3,
+	F_GRANT = 4,
+	F_ERROR = 10,
+	F_CHALLENGE = 14,
+	F_PROOF = 15,
+	F_SAVED = 17,
+};
+
+static const uint8_t long_bytes[64];
 
 static void refused(const struct pb *body, unsigned field, int err, const char *text)
 {
@@ -118,6 +130,8 @@ START_TEST(bad_parameters)
 	param_refused(&p, EPROTO, "name: 0 bytes; at least 1");
 	p = good_param(), pb_bytes(&p, 1, "a\nb", 3);
 	param_refused(&p, EPROTO, "name: byte 1 is 0x0a");
+	p = good_param(), pb_bytes(&p, 1, "__metadata__", 12);
+	param_refused(&p, EPROTO, "param[0]: name: __metadata__");
 	p = good_param(), pb_bytes(&p, 3, "sgd\0", 4);
 	param_refused(&p, EPROTO, "rule: byte 3 of 4 is zero");
 	p = good_param(), pb_bytes(&p, 3, long_name, 24);
@@ -167,7 +181,6 @@ START_TEST(bad_bodies)
 {
 	struct pb b = {.n = 0}, p = good_param();
 
-	refused(&b, F_WELCOME, EPROTO, "mode: 0");
 	refused(&b, F_DECLARE, EPROTO, "param: none");
 	refused(&b, F_ERROR, EPROTO, "code: 0");
 	pb_uint(&b, 1, 1); /* last, with no refs */
@@ -176,6 +189,8 @@ START_TEST(bad_bodies)
 		pb_sub(&b, 2, &p);
 	refused(&b, F_DECLARE, EPROTO, "param: 3 of them; the limit is 2");
 	b.n = 0;
+	pb_bytes(&b, 7, long_bytes, 16);
+	refused(&b, F_WELCOME, EPROTO, "mode: 0");
 	pb_uint(&b, 4, UINT32_MAX);
 	refused(&b, F_WELCOME, EPROTO, "mode: -1");
 	b.n = 0;
@@ -187,6 +202,57 @@ START_TEST(bad_bodies)
 }
 END_TEST
 
+/* Bytes of a fixed length: none, one less, one more, and the length of its neighbour. */
+static void length_refused(unsigned msg, unsigned field, size_t want, bool optional,
+			   const char *name)
+{
+	const size_t lengths[] = {0, 1, want - 1, want + 1, want == 32 ? 16 : 32};
+	struct pb b;
+
+	for (unsigned i = optional ? 1 : 0; i < 5; i++) {
+		char text[80];
+
+		b.n = 0;
+		if (msg == F_WELCOME && field != 7)
+			pb_bytes(&b, 7, long_bytes, 16);
+		pb_bytes(&b, field, long_bytes, lengths[i]);
+		snprintf(text, sizeof(text), "%s: %zu bytes; must be %zu%s", name, lengths[i],
+			 want, optional ? ", or none" : "");
+		refused(&b, msg, EPROTO, text);
+	}
+}
+
+START_TEST(bad_lengths)
+{
+	length_refused(F_HELLO, 4, WIRE_NONCE_LEN, true, "hello message: nonce");
+	length_refused(F_HELLO, 5, WIRE_SESSION_LEN, true, "hello message: session");
+	length_refused(F_WELCOME, 7, WIRE_SESSION_LEN, false, "welcome message: session");
+	length_refused(F_WELCOME, 9, WIRE_MAC_LEN, true, "welcome message: mac");
+	length_refused(F_CHALLENGE, 1, WIRE_NONCE_LEN, false, "challenge message: nonce");
+	length_refused(F_PROOF, 1, WIRE_MAC_LEN, false, "proof message: mac");
+}
+END_TEST
+
+START_TEST(bad_answers_to_a_save)
+{
+	static char text[WIRE_TEXT_MAX + 1];
+	struct pb b = {.n = 0};
+
+	memset(text, 'x', sizeof(text));
+	pb_uint(&b, 2, 13);
+	refused(&b, F_SAVED, EPROTO, "saved message: code: 13; known are 1 to 12");
+	b.n = 0;
+	pb_uint(&b, 2, UINT32_MAX);
+	refused(&b, F_SAVED, EPROTO, "saved message: code: -1");
+	b.n = 0;
+	pb_bytes(&b, 3, "a\x1b", 2);
+	refused(&b, F_SAVED, EPROTO, "saved message: text: byte 1 is the control character 0x1b");
+	b.n = 0;
+	pb_bytes(&b, 3, text, sizeof(text));
+	refused(&b, F_SAVED, EPROTO, "saved message: text: 512 bytes; the limit is 511");
+}
+END_TEST
+
 START_TEST(unknown_kind)
 {
 	struct pb msg = {.n = 0};
@@ -194,7 +260,8 @@ START_TEST(unknown_kind)
 
 	ck_assert_int_eq(wire_decode(NULL, 0, &out), -EPROTO);
 	ck_assert_msg(strstr(err_text(), "kind: 0"), "%s", err_text());
-	pb_bytes(&msg, 14, "", 0);
+	pb_bytes(&msg, 18, "", 0);
+	ck_assert_int_eq(wire_peek(msg.b, msg.n), 0);
 	ck_assert_int_eq(wire_decode(msg.b, msg.n, &out), -EPROTO);
 	ck_assert_msg(strstr(err_text(), "kind: 0"), "%s", err_text());
 }
@@ -250,7 +317,7 @@ START_TEST(memory_bombs)
 
 	/* Unknown fields are kept by protobuf-c. */
 	while (msg.n < WIRE_MSG_MAX - 10)
-		pb_uint(&msg, 15, 1);
+		pb_uint(&msg, 99, 1);
 	ck_assert_int_eq(wire_decode(msg.b, msg.n, &out), -ENOMEM);
 
 	/* A length that the message doesn't have. */
@@ -361,6 +428,8 @@ Suite *wire_hostile_suite(void)
 	tcase_add_test(c, bad_parameters);
 	tcase_add_test(c, bad_settings);
 	tcase_add_test(c, bad_bodies);
+	tcase_add_test(c, bad_lengths);
+	tcase_add_test(c, bad_answers_to_a_save);
 	tcase_add_test(c, unknown_kind);
 	tcase_add_test(c, two_kinds_in_one);
 	tcase_add_test(c, unknown_fields_are_skipped);

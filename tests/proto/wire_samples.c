@@ -150,6 +150,42 @@ static struct wire_msg table_declare(void)
 	return m;
 }
 
+static struct wire_msg full_hello(void)
+{
+	struct wire_msg m = {.kind = WIRE_HELLO,
+			     .hello = {.version = WIRE_VERSION, .has_nonce = true, .resumes = true}};
+
+	fill(m.hello.name, sizeof(m.hello.name), 'x');
+	memset(m.hello.nonce, 0x80, sizeof(m.hello.nonce));
+	memset(m.hello.session, 0xff, sizeof(m.hello.session));
+	return m;
+}
+
+static struct wire_msg full_welcome(void)
+{
+	struct wire_msg m = {.kind = WIRE_WELCOME,
+			     .welcome = {.version = WIRE_VERSION,
+					 .rank = 3,
+					 .trainers = 4,
+					 .mode = WIRE_SYNC,
+					 .server = UINT64_MAX,
+					 .resumed = true,
+					 .has_mac = true}};
+
+	memset(m.welcome.session, 1, sizeof(m.welcome.session));
+	memset(m.welcome.mac, 0xfe, sizeof(m.welcome.mac));
+	return m;
+}
+
+static struct wire_msg failed_saved(void)
+{
+	struct wire_msg m = {.kind = WIRE_SAVED,
+			     .saved = {.step = 7, .failed = true, .code = WIRE_E_STORE}};
+
+	fill(m.saved.text, sizeof(m.saved.text), '?');
+	return m;
+}
+
 struct wire_msg sample(int i)
 {
 	struct wire_msg hello = {.kind = WIRE_HELLO, .hello = {WIRE_VERSION, -1, "trainer one"}};
@@ -163,7 +199,7 @@ struct wire_msg sample(int i)
 		hello.hello.rank = INT32_MAX;
 		return hello;
 	case 2:
-		return (struct wire_msg){.kind = WIRE_WELCOME, .welcome = {1, 3, 4, WIRE_ASYNC, 0}};
+		return (struct wire_msg){.kind = WIRE_WELCOME, .welcome = {.version = 1, .rank = 3, .trainers = 4, .mode = WIRE_ASYNC, .staleness = 0}};
 	case 3:
 		return usual_declare(false);
 	case 4:
@@ -191,14 +227,28 @@ struct wire_msg sample(int i)
 	case 15:
 		return longest_error();
 	case 16:
-		return (struct wire_msg){.kind = WIRE_WELCOME, .welcome = {1, 3, 4, WIRE_SSP, 7}};
+		return (struct wire_msg){.kind = WIRE_WELCOME, .welcome = {.version = 1, .rank = 3, .trainers = 4, .mode = WIRE_SSP, .staleness = 7}};
 	case 17:
 		return (struct wire_msg){.kind = WIRE_SET_RATE, .set_rate = {3, 0.25}};
 	case 18:
 		return (struct wire_msg){.kind = WIRE_RATE_SET, .rate_set = {UINT32_MAX}};
 	case 19:
 		return table_declare();
-	default:
+	case 20:
 		return longest_notice();
+	case 21:
+		return full_hello();
+	case 22:
+		return full_welcome();
+	case 23:
+		return (struct wire_msg){.kind = WIRE_CHALLENGE, .challenge = {{0, 1, 255}}};
+	case 24:
+		return (struct wire_msg){.kind = WIRE_PROOF, .proof = {{7, 0, 128}}};
+	case 25:
+		return (struct wire_msg){.kind = WIRE_SAVE};
+	case 26:
+		return (struct wire_msg){.kind = WIRE_SAVED, .saved = {.step = UINT64_MAX}};
+	default:
+		return failed_saved();
 	}
 }

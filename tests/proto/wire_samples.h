@@ -9,7 +9,7 @@
 
 #include "proto/wire.h"
 
-enum { SAMPLES = 21 };
+enum { SAMPLES = 28 };
 
 /* The i-th sample; the same at each call. */
 struct wire_msg sample(int i);

@@ -33,7 +33,7 @@ START_TEST(samples_cover_every_kind)
 
 	for (int i = 0; i < SAMPLES; i++)
 		seen |= 1u << sample(i).kind;
-	for (int k = WIRE_HELLO; k <= WIRE_NOTICE; k++)
+	for (int k = WIRE_HELLO; k <= WIRE_SAVED; k++)
 		ck_assert_msg(seen >> k & 1, "no sample of %s", wire_kind_name(k));
 }
 END_TEST
@@ -84,7 +84,7 @@ static struct wire_param *spoil_param(struct wire_msg *m)
 	}
 
 SPOIL(kind_zero, m->kind = 0)
-SPOIL(kind_next, m->kind = WIRE_NOTICE + 1)
+SPOIL(kind_next, m->kind = WIRE_SAVED + 1)
 SPOIL(hello_rank, *m = sample(0); m->hello.rank = -2)
 SPOIL(hello_name, *m = sample(0); strcpy(m->hello.name, "a\x1b[2J"))
 SPOIL(hello_open, *m = sample(0); memset(m->hello.name, 'x', sizeof(m->hello.name)))
@@ -143,13 +143,17 @@ SPOIL(deviation, struct wire_param *p = spoil_param(m); p->init = WIRE_INIT_NORM
 SPOIL(no_places, *m = sample(7); m->grant.n = 0)
 SPOIL(many_places, *m = sample(7); m->grant.n = WIRE_PARAMS_MAX + 1)
 SPOIL(code_zero, *m = sample(15); m->error.code = 0)
-SPOIL(code_next, *m = sample(15); m->error.code = WIRE_E_CAPACITY + 1)
+SPOIL(code_next, *m = sample(15); m->error.code = WIRE_E_STORE + 1)
+SPOIL(saved_code, *m = sample(27); m->saved.code = 0)
+SPOIL(saved_code_next, *m = sample(27); m->saved.code = WIRE_E_STORE + 1)
+SPOIL(saved_text, *m = sample(27); m->saved.text[511 - 1] = '\r')
+SPOIL(saved_open, *m = sample(26); memset(m->saved.text, 'x', sizeof(m->saved.text)))
 SPOIL(text_bell, *m = sample(15); m->error.text[3] = '\a')
 SPOIL(text_open, *m = sample(15); memset(m->error.text, 'x', sizeof(m->error.text)))
 
 static const struct bound bounds[] = {
-    {"kind: 0; known are 1 to 13", kind_zero},
-    {"kind: 14; known are 1 to 13", kind_next},
+    {"kind: 0; known are 1 to 17", kind_zero},
+    {"kind: 18; known are 1 to 17", kind_next},
     {"hello message: rank: -2; must be -1 at least", hello_rank},
     {"hello message: name: byte 1 is 0x1b; printable", hello_name},
     {"hello message: name: 128 bytes or more; the limit is 127", hello_open},
@@ -173,7 +177,7 @@ static const struct bound bounds[] = {
     {"only hashed tables have them", admit_table},
     {"set_rate message: rate: nan; must be a finite number", nan_rate},
     {"set_rate message: rate: -1; must be 0 at least", less_rate},
-    {"notice message: code: 0; known are 1 to 10", notice_code},
+    {"notice message: code: 0; known are 1 to 12", notice_code},
     {"notice message: text: byte 0 is the control character 0x01", notice_text},
     {"declare message: param: none, in a message that is not the last", no_params},
     {"declare message: param: 3 of them; the limit is 2", many_params},
@@ -202,8 +206,12 @@ static const struct bound bounds[] = {
     {"init_b: -1; a standard deviation is 0 at least", deviation},
     {"grant message: place: none, in a message that is not the last", no_places},
     {"grant message: place: 3 of them; the limit is 2", many_places},
-    {"error message: code: 0; known are 1 to 10", code_zero},
-    {"error message: code: 11; known are 1 to 10", code_next},
+    {"error message: code: 0; known are 1 to 12", code_zero},
+    {"error message: code: 13; known are 1 to 12", code_next},
+    {"saved message: code: 0; known are 1 to 12", saved_code},
+    {"saved message: code: 13; known are 1 to 12", saved_code_next},
+    {"saved message: text: byte 510 is the control character 0x0d", saved_text},
+    {"saved message: text: 512 bytes or more; the limit is 511", saved_open},
     {"error message: text: byte 3 is the control character 0x07", text_bell},
     {"error message: text: 512 bytes or more; the limit is 511", text_open},
 };
@@ -217,6 +225,45 @@ START_TEST(encoding_holds_the_bounds)
 	ck_assert_int_eq(wire_encode(&m, buf, sizeof(buf)), -EINVAL);
 	ck_assert_msg(strstr(err_text(), bounds[_i].text), "\"%s\" is not in \"%s\"",
 		      bounds[_i].text, err_text());
+}
+END_TEST
+
+/* What is left out of a hello or a welcome is told from what is all zeros. */
+START_TEST(left_out_is_not_zero)
+{
+	struct wire_msg m = sample(0), out;
+	uint8_t buf[WIRE_MSG_MAX];
+
+	for (int bits = 0; bits < 4; bits++) {
+		m.hello.has_nonce = bits & 1;
+		m.hello.resumes = bits & 2;
+		int len = wire_encode(&m, buf, sizeof(buf));
+
+		ck_assert_int_eq(wire_decode(buf, (size_t)len, &out), 0);
+		ck_assert_int_eq(out.hello.has_nonce, bits & 1);
+		ck_assert_int_eq(out.hello.resumes, bits >> 1);
+	}
+	m = sample(2);
+	for (int mac = 0; mac < 2; mac++) {
+		m.welcome.has_mac = mac;
+		int len = wire_encode(&m, buf, sizeof(buf));
+
+		ck_assert_int_eq(wire_decode(buf, (size_t)len, &out), 0);
+		ck_assert_int_eq(out.welcome.has_mac, mac);
+	}
+}
+END_TEST
+
+START_TEST(every_kind_is_seen_by_its_first_bytes)
+{
+	struct wire_msg m = sample(_i);
+	uint8_t buf[WIRE_MSG_MAX];
+	int len = wire_encode(&m, buf, sizeof(buf));
+
+	/* From 16 on a kind takes two bytes. */
+	ck_assert_int_eq(wire_peek(buf, (size_t)len), m.kind);
+	ck_assert_int_eq(wire_peek(buf, m.kind < 16 ? 1 : 2), m.kind);
+	ck_assert_int_eq(wire_peek(buf, m.kind < 16 ? 0 : 1), 0);
 }
 END_TEST
 
@@ -234,7 +281,11 @@ START_TEST(names_and_errnos)
 {
 	ck_assert_str_eq(wire_kind_name(WIRE_INIT_DONE), "init_done");
 	ck_assert_str_eq(wire_kind_name(0), "unknown");
-	ck_assert_str_eq(wire_kind_name(WIRE_NOTICE + 1), "unknown");
+	ck_assert_str_eq(wire_kind_name(WIRE_CHALLENGE), "challenge");
+	ck_assert_str_eq(wire_kind_name(WIRE_PROOF), "proof");
+	ck_assert_str_eq(wire_kind_name(WIRE_SAVE), "save");
+	ck_assert_str_eq(wire_kind_name(WIRE_SAVED), "saved");
+	ck_assert_str_eq(wire_kind_name(WIRE_SAVED + 1), "unknown");
 	ck_assert_int_eq(wire_error_errno(WIRE_E_VERSION), -EPROTONOSUPPORT);
 	ck_assert_int_eq(wire_error_errno(WIRE_E_RANK), -EEXIST);
 	ck_assert_int_eq(wire_error_errno(WIRE_E_RANGE), -ERANGE);
@@ -244,6 +295,10 @@ START_TEST(names_and_errnos)
 	ck_assert_int_eq(wire_error_errno(WIRE_E_PROTOCOL), -EPROTO);
 	ck_assert_int_eq(wire_error_errno(WIRE_E_SHUTDOWN), -ESHUTDOWN);
 	ck_assert_int_eq(wire_error_errno(WIRE_E_INTERNAL), -EIO);
+	ck_assert_int_eq(wire_error_errno(WIRE_E_CAPACITY), -ENOSPC);
+	ck_assert_int_eq(wire_error_errno(WIRE_E_ACCESS), -EACCES);
+	ck_assert_int_eq(wire_error_errno(WIRE_E_STORE), -EIO);
+	ck_assert_int_eq(wire_error_errno(WIRE_E_PROTOCOL), -EPROTO);
 }
 END_TEST
 
@@ -257,6 +312,8 @@ Suite *wire_suite(void)
 	tcase_add_test(c, longest_declare_fits);
 	tcase_add_loop_test(c, a_short_buffer_is_said, 0, SAMPLES);
 	tcase_add_loop_test(c, encoding_holds_the_bounds, 0, sizeof(bounds) / sizeof(bounds[0]));
+	tcase_add_test(c, left_out_is_not_zero);
+	tcase_add_loop_test(c, every_kind_is_seen_by_its_first_bytes, 0, SAMPLES);
 	tcase_add_test(c, largest_tensor_passes);
 	tcase_add_test(c, names_and_errnos);
 	suite_add_tcase(s, c);

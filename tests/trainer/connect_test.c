@@ -228,10 +228,10 @@ static const struct {
 	struct wire_welcome welcome;
 	const char *text;
 } bad_welcomes[] = {
-    {{WIRE_VERSION + 1, 1, 2, WIRE_SYNC, 0}, "version 2 to our 1"},
-    {{WIRE_VERSION, 2, 2, WIRE_SYNC, 0}, "rank 2 of 2 trainers"},
-    {{WIRE_VERSION, 0, 0, WIRE_SYNC, 0}, "rank 0 of 0 trainers"},
-    {{WIRE_VERSION, 0, 2, WIRE_SYNC, 0}, "rank 0; 1 was asked for"},
+    {{.version = WIRE_VERSION + 1, .rank = 1, .trainers = 2, .mode = WIRE_SYNC}, "version 3 to our 2"},
+    {{.version = WIRE_VERSION, .rank = 2, .trainers = 2, .mode = WIRE_SYNC}, "rank 2 of 2 trainers"},
+    {{.version = WIRE_VERSION, .rank = 0, .trainers = 0, .mode = WIRE_SYNC}, "rank 0 of 0 trainers"},
+    {{.version = WIRE_VERSION, .rank = 0, .trainers = 2, .mode = WIRE_SYNC}, "rank 0; 1 was asked for"},
 };
 
 static void welcome_badly(struct fake *f)

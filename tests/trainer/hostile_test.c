@@ -72,7 +72,7 @@ static void message_grant(struct fake *f)
 
 static void message_hello(struct fake *f)
 {
-	struct wire_msg msg = {.kind = WIRE_HELLO, .hello = {.version = 1, .rank = 0}};
+	struct wire_msg msg = {.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .rank = 0}};
 
 	fake_send(f, &msg);
 }
