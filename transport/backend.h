@@ -29,6 +29,7 @@ struct tp_conn {
 	struct tp_cq *cq;
 	void *user;
 	struct tp_limits limits; /* complete before the connection is handed out; then constant */
+	uint8_t binding[TP_BINDING_LEN]; /* likewise */
 	bool closed_given;       /* the generic CQ's: TP_EV_CLOSED was handed to the caller */
 	char peer[96];
 	char transport[96];

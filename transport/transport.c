@@ -308,6 +308,11 @@ const char *tp_conn_transport(const struct tp_conn *conn)
 	return conn->transport;
 }
 
+void tp_conn_binding(const struct tp_conn *conn, uint8_t out[TP_BINDING_LEN])
+{
+	memcpy(out, conn->binding, TP_BINDING_LEN);
+}
+
 struct tp_limits tp_conn_limits(const struct tp_conn *conn)
 {
 	return conn->limits;

@@ -156,7 +156,8 @@ struct tp_options {
 	uint32_t depth; /* immediates and messages under way each way; default 256, at most 16384;
 			 * the smaller of the two sides' holds */
 	uint32_t timeout_ms; /* connect and attach; default 10000 */
-	uint32_t max_conns;  /* listener: accept no more than this at once; default 64 */
+	uint32_t max_conns;  /* listener: accept no more than this at once, those that have had their
+			      * TP_EV_CLOSED not counted; default 64 */
 	uint32_t max_chunk;  /* longest single work request; default: the device's limit; the
 			      * smaller of the two sides' holds */
 };
@@ -166,6 +167,8 @@ struct tp_options {
  * and how to get one), -EACCES. */
 int tp_listen(const char *uri, const struct tp_options *opt, struct tp_listener **out);
 void tp_listener_destroy(struct tp_listener *listener);
+/* The URI can be reached from this host alone: shm, or a loopback address (127/8, ::1, localhost). */
+bool tp_uri_is_local(const char *uri);
 /* Readable when tp_accept may find something: for poll(2). */
 int tp_listener_fd(const struct tp_listener *listener);
 /* The URI that peers use: with the real port when 0 was asked for. */
@@ -191,6 +194,13 @@ const char *tp_conn_peer(const struct tp_conn *conn);
 const char *tp_conn_reason(const struct tp_conn *conn);
 /* "shm" or "rdma (rxe0, RoCE v2, MTU 4096)" and the like. */
 const char *tp_conn_transport(const struct tp_conn *conn);
+
+/* What names this connection and no other, the same at both ends: for proofs that must not be good on
+ * another one. (verbs: both ends' addresses, ports and queue pairs, and a number that each drew; shm:
+ * drawn by the listener. Whoever sits between two shm connections of one user could give one's on to
+ * the other; but that user may look into both processes as it is.) */
+#define TP_BINDING_LEN 64u
+void tp_conn_binding(const struct tp_conn *conn, uint8_t out[TP_BINDING_LEN]);
 
 struct tp_limits {
 	uint64_t max_chunk;   /* longer ops are cut into work requests of this many bytes */

@@ -5,12 +5,14 @@
 #include "transport/uri.h"
 
 #include "base/err.h"
+#include "transport/transport.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
@@ -236,4 +238,21 @@ int tp_uri_parse(const char *text, struct tp_uri *out)
 	if (rc == 0)
 		*out = u;
 	return rc;
+}
+
+bool tp_uri_is_local(const char *text)
+{
+	struct tp_uri u;
+	struct in_addr v4;
+	struct in6_addr v6;
+
+	if (tp_uri_parse(text, &u) < 0)
+		return false;
+	if (!strcmp(u.scheme, "shm") || !strcasecmp(u.host, "localhost"))
+		return true;
+	if (inet_pton(AF_INET, u.host, &v4) == 1)
+		return ntohl(v4.s_addr) >> 24 == 127;
+	if (inet_pton(AF_INET6, u.host, &v6) != 1)
+		return false;
+	return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }

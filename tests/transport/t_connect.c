@@ -49,6 +49,34 @@ START_TEST(connects)
 }
 END_TEST
 
+/* The same at both ends, and another for each connection, also of the same two. */
+START_TEST(bindings)
+{
+	uint8_t a[4][TP_BINDING_LEN], b[4][TP_BINDING_LEN];
+	struct pair p;
+
+	pair_open(&p, NULL);
+	for (int i = 0; i < 4; i++) {
+		struct pair more = {.a.cq = new_cq(), .b.cq = new_cq()};
+
+		connect_to(p.listener, NULL, &more.a, &more.b);
+		memset(a[i], 0, TP_BINDING_LEN);
+		memset(b[i], 1, TP_BINDING_LEN);
+		tp_conn_binding(more.a.conn, a[i]);
+		tp_conn_binding(more.b.conn, b[i]);
+		ck_assert_mem_eq(a[i], b[i], TP_BINDING_LEN);
+		for (int j = 0; j < i; j++)
+			ck_assert_mem_ne(a[i], a[j], TP_BINDING_LEN);
+		tp_conn_close(more.a.conn);
+		expect(&more, &more.b, TP_EV_CLOSED);
+		expect(&more, &more.a, TP_EV_CLOSED);
+		side_free(&more.b);
+		side_free(&more.a);
+	}
+	pair_close(&p);
+}
+END_TEST
+
 START_TEST(bad_arguments)
 {
 	struct tp_listener *l = NULL;
@@ -431,6 +459,7 @@ TCase *connect_tests(void)
 
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, connects);
+	tcase_add_test(t, bindings);
 	tcase_add_test(t, bad_arguments);
 	tcase_add_test(t, refused);
 	tcase_add_test(t, unresolvable_and_unreachable);

@@ -112,6 +112,53 @@ START_TEST(order_with_immediates)
 }
 END_TEST
 
+/* Connections on one queue, of which one closes in the very poll that another's message comes in:
+ * that one's next message does not take its place. */
+START_TEST(beside_a_close)
+{
+	enum { N = 4, MANY = 64 };
+	struct tp_options opt = {.max_conns = N};
+
+	for (uint32_t round = 0; round < scaled(64, 16); round++) {
+		struct side a[N] = {0}, b[N] = {0};
+		struct tp_listener *l;
+		struct tp_event ev[8];
+		struct tp_cq *cq;
+		uint32_t next = 0, closed = 0, talks = round % N;
+
+		ck_ok(tp_listen(test_uri, &opt, &l));
+		ck_ok(tp_cq_create(0, &cq));
+		for (int i = 0; i < N; i++) {
+			ck_ok(tp_cq_create(0, &b[i].cq));
+			a[i].cq = cq;
+			connect_to(l, NULL, &a[i], &b[i]);
+		}
+		/* Enough for the close to be noticed while there are some left. */
+		for (uint32_t i = 0; i < MANY; i++)
+			side_send(&b[talks], NULL, &i, sizeof(i));
+		tp_conn_close(b[(talks + 1 + round / N % (N - 1)) % N].conn);
+		for (uint64_t start = clock_ns(); next < MANY || !closed; ck_in_time(start)) {
+			int n = tp_cq_poll(cq, ev, 8);
+
+			for (int i = 0; i < n; i++) {
+				closed += ev[i].kind == TP_EV_CLOSED;
+				if (ev[i].kind != TP_EV_MSG)
+					continue;
+				ck_assert_msg(!memcmp(ev[i].msg, &next, sizeof(next)),
+					      "not message %u", next);
+				next++;
+			}
+		}
+		for (int i = 0; i < N; i++) {
+			tp_conn_destroy(a[i].conn);
+			side_free(&b[i]);
+		}
+		tp_cq_destroy(cq);
+		tp_listener_destroy(l);
+	}
+}
+END_TEST
+
 TCase *message_tests(void)
 {
 	TCase *t = tcase_create("messages");
@@ -121,5 +168,6 @@ TCase *message_tests(void)
 	tcase_add_test(t, wrong_sizes);
 	tcase_add_test(t, in_order_both_ways);
 	tcase_add_test(t, order_with_immediates);
+	tcase_add_test(t, beside_a_close);
 	return t;
 }

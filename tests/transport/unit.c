@@ -133,6 +133,25 @@ START_TEST(uri_bad)
 }
 END_TEST
 
+START_TEST(uri_local)
+{
+	static const char *const local[] = {
+	    "shm:x", "rdma://127.0.0.1:1", "rdma://127.255.0.9:1", "rdma://localhost:0",
+	    "rdma://LocalHost:7?dev=rxe0", "rdma://[::1]:1", "rdma://[::ffff:127.0.0.1]:1"};
+	static const char *const not_local[] = {
+	    "rdma://*:1",         "rdma://10.0.0.1:1",      "rdma://0.0.0.0:1",
+	    "rdma://[::]:1",      "rdma://128.0.0.1:1",     "rdma://localhost.example:1",
+	    "rdma://[fe80::1]:1", "rdma://127.example:1",   "rdma://[::ffff:10.0.0.1]:1",
+	    "nonsense",           "rdma://[::127.0.0.1]:1", "rdma://1.0.0.127:1"};
+
+	for (size_t i = 0; i < sizeof(local) / sizeof(*local); i++)
+		ck_assert_msg(tp_uri_is_local(local[i]), "%s", local[i]);
+	for (size_t i = 0; i < sizeof(not_local) / sizeof(*not_local); i++)
+		ck_assert_msg(!tp_uri_is_local(not_local[i]), "%s", not_local[i]);
+	ck_assert(!tp_uri_is_local(NULL));
+}
+END_TEST
+
 START_TEST(uri_long)
 {
 	char text[700];
@@ -468,6 +487,7 @@ static Suite *unit(void)
 	tcase_add_test(t, uri_good);
 	tcase_add_loop_test(t, uri_bad, 0, (int)(sizeof(bad_uris) / sizeof(*bad_uris)));
 	tcase_add_test(t, uri_long);
+	tcase_add_test(t, uri_local);
 	suite_add_tcase(s, t);
 	t = tcase_create("arena");
 	tcase_set_timeout(t, 60);

@@ -8,6 +8,7 @@
 #include "transport/verbs/chunk.h"
 #include "transport/verbs/credit.h"
 #include "transport/verbs/hello.h"
+#include "transport/verbs/refused.h"
 #include "transport/verbs/resolve.h"
 #include "transport/verbs/sendq.h"
 
@@ -252,6 +253,59 @@ START_TEST(hostile_credits)
 }
 END_TEST
 
+/* The peer has taken everything and says so, while completions of what was sent are still to come:
+ * there are receives enough and the queue is as full as it was. */
+START_TEST(credits_are_no_room)
+{
+	struct credit_tx tx = {.depth = 64};
+	struct sendq q;
+
+	ck_assert_int_eq(sendq_init(&q, 64, 4), 0);
+	while (sendq_room(&q)) {
+		sendq_push(&q, SENDQ_OP, tx.used, true);
+		tx.used++;
+	}
+	ck_assert_uint_eq(credit_tx_room(&tx), 0);
+	ck_assert_int_eq(credit_tx_learn(&tx, tx.used), 0);
+	ck_assert_uint_eq(credit_tx_room(&tx), 64);
+	ck_assert_uint_eq(sendq_room(&q), 0);
+	/* And the other way round. */
+	tx.used += 64;
+	complete(&q, 63);
+	ck_assert_uint_eq(sendq_room(&q), 64);
+	ck_assert_uint_eq(credit_tx_room(&tx), 0);
+	sendq_free(&q);
+}
+END_TEST
+
+/* Three reasons for one errno, three texts. */
+START_TEST(refusals_are_told_apart)
+{
+	static const int errs[] = {ENOMEM, EINVAL};
+	struct refused good = {
+	    .under_way = 5, .cap = 68, .sges = 1, .max_sges = 1, .inline_len = 64, .max_inline = 64};
+
+	for (int i = 0; i < 2; i++) {
+		struct refused r = good;
+		char text[160];
+
+		r.err = errs[i];
+		refused_text(&r, text, sizeof(text));
+		ck_assert_msg(strstr(text, strerror(errs[i])) && strstr(text, "not for want"), "%s",
+			      text);
+		r.under_way = 68;
+		refused_text(&r, text, sizeof(text));
+		ck_assert_msg(strstr(text, "queue is full: 68 of 68"), "%s", text);
+		r.inline_len = 65;
+		refused_text(&r, text, sizeof(text));
+		ck_assert_msg(strstr(text, "65 bytes inline, the queue pair takes 64"), "%s", text);
+		r.sges = 2;
+		refused_text(&r, text, sizeof(text));
+		ck_assert_msg(strstr(text, "2 SGEs, the queue pair takes 1"), "%s", text);
+	}
+}
+END_TEST
+
 /* ---- the hello --------------------------------------------------------------------------------
  */
 
@@ -268,6 +322,8 @@ static struct hello sample(void)
 	    .reads_in = 128,
 	    .probe_addr = 0x123456789abcdef0,
 	    .probe_key = 0xcafe,
+	    .qp_num = 0xfedcba,
+	    .drawn = {1, 2, 3, 4, 5, 6},
 	};
 }
 
@@ -286,6 +342,8 @@ START_TEST(hello_survives_padding)
 		ck_assert_uint_eq(out.reads_in, 128);
 		ck_assert_uint_eq(out.probe_addr, in.probe_addr);
 		ck_assert_uint_eq(out.probe_key, in.probe_key);
+		ck_assert_uint_eq(out.qp_num, in.qp_num);
+		ck_assert_mem_eq(out.drawn, in.drawn, HELLO_DRAWN);
 	}
 	ck_assert_int_le(HELLO_BYTES, 56); /* what a connect has room for */
 }
@@ -477,6 +535,8 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, never_rnr, 0, 4);
 	tcase_add_test(t, never_stuck);
 	tcase_add_test(t, hostile_credits);
+	tcase_add_test(t, credits_are_no_room);
+	tcase_add_test(t, refusals_are_told_apart);
 	suite_add_tcase(s, t);
 	t = tcase_create("hello");
 	tcase_add_test(t, hello_survives_padding);

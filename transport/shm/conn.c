@@ -80,6 +80,7 @@ int shm_conn_create(const struct shm_setup *setup, struct shm_conn **out)
 	    .native_imm = true,
 	    .load_store = true,
 	};
+	memcpy(conn->base.binding, setup->binding, sizeof(setup->binding));
 	snprintf(conn->base.peer, sizeof(conn->base.peer), "pid %d", (int)setup->peer);
 	snprintf(conn->base.transport, sizeof(conn->base.transport), "shm");
 	conn->sock = setup->sock;
@@ -89,6 +90,7 @@ int shm_conn_create(const struct shm_setup *setup, struct shm_conn **out)
 	if (conn->gate) {
 		atomic_fetch_add(&conn->gate->refs, 1);
 		atomic_fetch_add(&conn->gate->conns, 1);
+		conn->counted = true;
 	}
 	lay_out(conn, setup->segment, setup->side, setup->depth);
 	atomic_flag_clear(&conn->post_lock);
@@ -160,6 +162,13 @@ void shm_conn_end(struct shm_conn *conn, int status, enum shm_bye bye, bool drai
 	tp_cq_nudge(conn->base.cq);
 }
 
+void shm_conn_discount(struct shm_conn *conn)
+{
+	if (conn->counted)
+		atomic_fetch_sub(&conn->gate->conns, 1);
+	conn->counted = false;
+}
+
 void shm_conn_close(struct tp_conn *base)
 {
 	shm_conn_end(to_shm(base), 0, SHM_BYE_CLOSED, true, "closed by this side");
@@ -182,8 +191,7 @@ void shm_conn_destroy(struct tp_conn *base)
 	if (conn->peer_watch.fd >= 0)
 		close(conn->peer_watch.fd);
 	segment_unmap(conn->segment, conn->tx.depth);
-	if (conn->gate)
-		atomic_fetch_sub(&conn->gate->conns, 1);
+	shm_conn_discount(conn);
 	shm_gate_leave(conn->gate);
 	pthread_mutex_destroy(&conn->sock_lock);
 	free(conn->msg);

@@ -157,6 +157,7 @@ static int shake_hands(int sock, const struct tp_uri *uri, const struct tp_optio
 	setup->depth = w.depth;
 	setup->max_chunk = w.max_chunk;
 	setup->peer = peer.pid;
+	memcpy(setup->binding, w.binding, sizeof(setup->binding));
 	return rc;
 }
 

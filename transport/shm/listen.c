@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The listener. Sockets that were accepted and have not yet said hello wait in a bounded table,
- * each until a deadline; a silent client holds up nobody but the others that would need its place.
+ * each until a deadline, or until its place is needed by another: hello is said at once, so who has
+ * not said it for a while can go. A silent client holds up nobody for long.
  *
  * What listener_fd gives is an epoll descriptor: of the listening socket (only while the table has
  * a place), of the waiting sockets, and of a timer for the earliest deadline.
@@ -17,11 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #define WAITING_MAX   16
 #define HELLO_WAIT_NS (1 * NS_PER_S)
+#define PLACE_NS      (50 * NS_PER_MS) /* how long a place is one's own */
 #define BACKLOG       64
 
 struct waiting {
@@ -159,20 +162,35 @@ static void drop_expired(struct shm_listener *l, uint64_t now)
 			drop(&l->waiting[i]);
 }
 
-static struct waiting *free_place(struct shm_listener *l)
+/* A free place, or that of who has waited longest. */
+static struct waiting *best_place(struct shm_listener *l)
 {
-	for (int i = 0; i < WAITING_MAX; i++)
+	struct waiting *oldest = &l->waiting[0];
+
+	for (int i = 0; i < WAITING_MAX; i++) {
 		if (l->waiting[i].sock < 0)
 			return &l->waiting[i];
-	return NULL;
+		if (l->waiting[i].deadline < oldest->deadline)
+			oldest = &l->waiting[i];
+	}
+	return oldest;
+}
+
+/* When somebody can be let in: 0 is now. */
+static uint64_t place_at(struct shm_listener *l, uint64_t now)
+{
+	const struct waiting *w = best_place(l);
+	uint64_t at = w->deadline - HELLO_WAIT_NS + PLACE_NS;
+
+	return w->sock < 0 || now >= at ? 0 : at;
 }
 
 /* Watches the listening socket while there is a place, and the clock for who waits. */
-static void rearm(struct shm_listener *l)
+static void rearm(struct shm_listener *l, uint64_t now)
 {
 	struct itimerspec when = {0};
-	uint64_t first = 0;
-	bool place = free_place(l) != NULL;
+	uint64_t first = place_at(l, now);
+	bool place = first == 0;
 
 	if (place != l->listening) {
 		struct epoll_event ev = {.events = place ? EPOLLIN : 0};
@@ -205,16 +223,16 @@ static void refuse(int sock, int err, const char *text)
 /* Moves whoever connected into the table. */
 static int let_in(struct shm_listener *l, uint64_t now)
 {
-	struct waiting *w;
-
-	while ((w = free_place(l))) {
+	while (place_at(l, now) == 0) {
 		int sock = accept4(l->sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (sock < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
 			return 0;
 		if (sock < 0)
 			return err_set(errno, "%s: accept: %s", l->base.uri, strerror(errno));
-		if (sock_check_peer(sock, &w->peer) < 0) {
+		struct ucred peer;
+
+		if (sock_check_peer(sock, &peer) < 0) {
 			refuse(sock, EACCES, err_text());
 			close(sock);
 			continue;
@@ -225,8 +243,11 @@ static int let_in(struct shm_listener *l, uint64_t now)
 			close(sock);
 			return rc;
 		}
-		w->sock = sock;
-		w->deadline = now + HELLO_WAIT_NS;
+		struct waiting *w = best_place(l);
+
+		if (w->sock >= 0)
+			drop(w);
+		*w = (struct waiting){.sock = sock, .peer = peer, .deadline = now + HELLO_WAIT_NS};
 	}
 	return 0;
 }
@@ -269,6 +290,14 @@ static uint32_t smaller_chunk(uint32_t a, uint32_t b)
 	return chunk;
 }
 
+/* Getrandom gives so few bytes whole, or an error while the machine has just begun to boot. */
+static int draw_binding(uint8_t out[SHM_BINDING])
+{
+	if (getrandom(out, SHM_BINDING, 0) == SHM_BINDING)
+		return 0;
+	return err_set(errno, "no random bytes for a connection: %s", strerror(errno));
+}
+
 /* Makes the connection of one whose hello was good. Its socket is used up either way. */
 static int welcome(struct shm_listener *l, struct waiting *w, const struct shm_hello *h,
 		   struct tp_subcq *sub, void *user, struct tp_conn **out)
@@ -292,8 +321,10 @@ static int welcome(struct shm_listener *l, struct waiting *w, const struct shm_h
 	};
 	struct shm_conn *conn;
 	int fd;
-	int rc = segment_create(depth, &fd, &setup.segment);
+	int rc = draw_binding(msg.binding);
 
+	if (rc == 0)
+		rc = segment_create(depth, &fd, &setup.segment);
 	if (rc < 0) {
 		refuse(w->sock, -rc, err_text());
 		drop(w);
@@ -301,6 +332,7 @@ static int welcome(struct shm_listener *l, struct waiting *w, const struct shm_h
 	}
 	epoll_ctl(l->epfd, EPOLL_CTL_DEL, w->sock, NULL);
 	w->sock = -1;
+	memcpy(setup.binding, msg.binding, sizeof(setup.binding));
 	rc = shm_conn_create(&setup, &conn);
 	if (rc < 0)
 		goto close_fd;
@@ -352,17 +384,30 @@ static int hear(struct shm_listener *l, struct waiting *w, struct tp_subcq *sub,
 	return welcome(l, w, &h, sub, user, out);
 }
 
+static int hear_all(struct shm_listener *l, struct tp_subcq *sub, void *user, struct tp_conn **out)
+{
+	int rc = 0;
+
+	for (int i = 0; i < WAITING_MAX && rc == 0; i++)
+		if (l->waiting[i].sock >= 0)
+			rc = hear(l, &l->waiting[i], sub, user, out);
+	return rc;
+}
+
 int shm_accept(struct tp_listener *base, struct tp_subcq *sub, void *user, struct tp_conn **out)
 {
 	struct shm_listener *l = (struct shm_listener *)base;
 	uint64_t now = clock_ns();
 	int rc;
 
-	drop_expired(l, now);
-	rc = let_in(l, now);
-	for (int i = 0; i < WAITING_MAX && rc == 0; i++)
-		if (l->waiting[i].sock >= 0)
-			rc = hear(l, &l->waiting[i], sub, user, out);
-	rearm(l);
+	/* First those who are there: who has spoken is not sent away for being silent. */
+	rc = hear_all(l, sub, user, out);
+	if (rc == 0) {
+		drop_expired(l, now);
+		rc = let_in(l, now);
+	}
+	if (rc == 0)
+		rc = hear_all(l, sub, user, out);
+	rearm(l, now);
 	return rc;
 }

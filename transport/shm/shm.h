@@ -65,12 +65,14 @@ struct shm_remote {
 struct shm_conn {
 	struct tp_conn base;
 	struct shm_gate *gate; /* NULL on the connecting side */
+	bool counted; /* in the gate: until its TP_EV_CLOSED */
 	struct shm_subcq *sub;
 	struct tp_watch watch; /* of the socket */
 	struct tp_watch peer_watch; /* of the peer's process; fd -1: there is none */
 	int sock;
 	bool accepted;
 	bool listed; /* in the poller's list, or on the way there */
+	bool given_closed; /* the poller's: TP_EV_CLOSED was given */
 	struct shm_conn *next_new;
 	uint64_t last_key; /* of a region exposed here */
 
@@ -122,6 +124,7 @@ struct shm_setup {
 	uint32_t depth, max_chunk;
 	struct shm_gate *gate;
 	pid_t peer;
+	uint8_t binding[SHM_BINDING];
 };
 int shm_conn_create(const struct shm_setup *setup, struct shm_conn **out);
 /* Gives it to its CQ's poller. */
@@ -129,6 +132,8 @@ int shm_conn_bind(struct shm_conn *conn, struct tp_subcq *sub, void *user);
 void shm_conn_destroy(struct tp_conn *conn);
 void shm_conn_close(struct tp_conn *conn);
 
+/* It takes no place at its listener any more. */
+void shm_conn_discount(struct shm_conn *conn);
 /* Ends it if it is open; the first to come says why. `drain` as in the struct. Any thread. */
 void shm_conn_end(struct shm_conn *conn, int status, enum shm_bye bye, bool drain, const char *fmt,
 		  ...) __attribute__((format(printf, 5, 6)));

@@ -103,28 +103,34 @@ void shm_subcq_remove(struct shm_subcq *sub, struct shm_conn *conn)
 		}
 }
 
+static void unlist_closed(struct shm_subcq *sub)
+{
+	/* From the end: what moves into a place was looked at. */
+	for (unsigned i = sub->nconns; i-- > 0;)
+		if (sub->conns[i]->given_closed)
+			unlist(sub, i);
+}
+
 int shm_subcq_poll(struct tp_subcq *base, struct tp_event *ev, int max)
 {
 	struct shm_subcq *sub = (struct shm_subcq *)base;
+	bool any_closed = false;
 	int n = 0;
 
 	take_news(sub);
-	/* Begins with the next one each time, and visits each once. */
-	unsigned left = sub->nconns;
-	unsigned i = left ? sub->turn++ % left : 0;
+	/* Begins with the next one each time, and visits each once: a second visit would overwrite
+	 * the message that the first one gave. So the list stays as it is meanwhile. */
+	unsigned total = sub->nconns, first = total ? sub->turn++ % total : 0;
 
-	for (; left > 0 && n < max; left--) {
+	for (unsigned i = 0; i < total && n < max; i++) {
+		struct shm_conn *conn = sub->conns[(first + i) % total];
 		int turn = max - n < TURN_MAX ? max - n : TURN_MAX;
-		bool closed;
 
-		if (i >= sub->nconns)
-			i = 0;
-		n += shm_conn_take(sub->conns[i], ev + n, turn, &closed);
-		if (closed)
-			unlist(sub, i);
-		else
-			i++;
+		n += shm_conn_take(conn, ev + n, turn, &conn->given_closed);
+		any_closed |= conn->given_closed;
 	}
+	if (any_closed)
+		unlist_closed(sub);
 	return n;
 }
 

@@ -151,6 +151,7 @@ int shm_conn_take(struct shm_conn *conn, struct tp_event *ev, int max, bool *clo
 		return b.n;
 	if (conn->drain_left > 0 && look_in(conn) == RING_READY)
 		return b.n;
+	shm_conn_discount(conn);
 	next_event(&b, conn, TP_EV_CLOSED)->status = conn->status;
 	*closed = true;
 	return b.n;

@@ -29,10 +29,11 @@
 #include <stdint.h>
 
 #define SHM_MAGIC   0x746f6c7364617267ULL /* "gradslot" */
-#define SHM_VERSION 1u
+#define SHM_VERSION 2u
 #define SHM_LINE    128 /* two lines, since processors fetch them in pairs */
 #define SHM_PAGE    4096
 #define SHM_WHY     256
+#define SHM_BINDING 32 /* drawn; the rest of a binding is 0 */
 
 struct shm_hello {
 	uint64_t magic;
@@ -54,7 +55,8 @@ struct shm_welcome {
 	uint32_t max_chunk;
 	uint32_t reserved;
 	uint64_t segment_size;
-	char text[216]; /* why it was refused */
+	uint8_t binding[SHM_BINDING];
+	char text[184]; /* why it was refused */
 };
 static_assert(sizeof(struct shm_welcome) == 256, "wire");
 

@@ -386,6 +386,7 @@ static int give_closed(struct conn *closed, struct tp_event *ev)
 		if (conn->watched)
 			tp_cq_unwatch(conn->base.cq, &conn->cm_watch);
 		explain(conn);
+		quota_leave(conn);
 		ev[n++] = (struct tp_event){
 		    .kind = TP_EV_CLOSED, .status = conn->status, .conn = &conn->base};
 	}

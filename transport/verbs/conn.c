@@ -49,6 +49,15 @@ void quota_put(struct quota *quota)
 		free(quota);
 }
 
+void quota_leave(struct conn *conn)
+{
+	if (conn->quota) {
+		atomic_fetch_sub(&conn->quota->live, 1);
+		quota_put(conn->quota);
+	}
+	conn->quota = NULL;
+}
+
 /* ---- making -----------------------------------------------------------------------------------
  */
 
@@ -189,10 +198,7 @@ static void free_now(struct conn *conn)
 	if (conn->channel)
 		rdma_destroy_event_channel(conn->channel);
 	sendq_free(&conn->sq);
-	if (conn->quota) {
-		atomic_fetch_sub(&conn->quota->live, 1);
-		quota_put(conn->quota);
-	}
+	quota_leave(conn);
 	pthread_spin_destroy(&conn->lock);
 	free(conn);
 }

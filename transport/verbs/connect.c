@@ -164,7 +164,7 @@ static int take_answer(const struct attempt *at, const struct rdma_cm_event *eve
 	if (verdict != HELLO_GOOD || !hello_fits(offer, answer))
 		return err_set(EPROTO, "%s accepted with a hello that does not fit the offer",
 			       at->to);
-	return 0;
+	return binding_check(at->conn, answer, event->param.conn.qp_num);
 }
 
 static int on_answer(const struct attempt *at, const struct rdma_cm_event *event,
@@ -259,11 +259,13 @@ static int make_queues(struct attempt *at, struct hello *offer)
 	if (rc == 0)
 		rc = qp_create(conn, &sizes);
 	if (rc == 0)
+		rc = binding_introduce(conn, offer);
+	if (rc == 0)
 		qp_probe(conn, offer);
 	return rc;
 }
 
-static int establish(struct attempt *at, const struct hello *answer)
+static int establish(struct attempt *at, const struct hello *offer, const struct hello *answer)
 {
 	struct conn *conn = at->conn;
 	struct hello own = *answer;
@@ -280,6 +282,7 @@ static int establish(struct attempt *at, const struct hello *answer)
 		return rc;
 	qp_set_limits(conn, &own);
 	cm_name_peer(conn);
+	binding_make(conn, true, offer, answer);
 	if (!conn->dev->iwarp && rdma_establish(conn->id) != 0)
 		return err_set(named(errno), "connecting to %s: rdma_establish: %s", at->to,
 			       strerror(errno));
@@ -317,7 +320,7 @@ static int connect_conn(struct attempt *at, union address *dst)
 	if (rc == 0)
 		rc = exchange(at, &offer, &answer);
 	if (rc == 0)
-		rc = establish(at, &answer);
+		rc = establish(at, &offer, &answer);
 	return rc;
 }
 

@@ -4,8 +4,8 @@
  *
  *   0  magic "GSRD"   4  length u16   6  version u16   8  kind u16   10 reason u16   12 zero u32
  *  16  flags u32     20  depth u32   24  max_chunk u32  28 mtu u32
- *  32  reads_out u8  33  reads_in u8 34  zero, 6 bytes      40  probe_addr u64
- *  48  probe_key u32
+ *  32  reads_out u8  33  reads_in u8 34  drawn, 6 bytes     40  probe_addr u64
+ *  48  probe_key u32 52  qp_num u32
  */
 #include "transport/verbs/hello.h"
 
@@ -74,8 +74,10 @@ void hello_encode(const struct hello *hello, uint8_t out[HELLO_BYTES])
 	put32(out + 28, hello->mtu);
 	out[32] = hello->reads_out;
 	out[33] = hello->reads_in;
+	memcpy(out + 34, hello->drawn, HELLO_DRAWN);
 	put64(out + 40, hello->probe_addr);
 	put32(out + 48, hello->probe_key);
+	put32(out + 52, hello->qp_num);
 }
 
 static bool mtu_valid(uint32_t mtu)
@@ -115,8 +117,10 @@ enum hello_verdict hello_decode(const void *data, size_t len, struct hello *out)
 	out->mtu = get32(at + 28);
 	out->reads_out = at[32];
 	out->reads_in = at[33];
+	memcpy(out->drawn, at + 34, HELLO_DRAWN);
 	out->probe_addr = get64(at + 40);
 	out->probe_key = get32(at + 48);
+	out->qp_num = get32(at + 52);
 	return fields_valid(out) ? HELLO_GOOD : HELLO_BAD;
 }
 

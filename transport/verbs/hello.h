@@ -15,8 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HELLO_VERSION 1
-#define HELLO_BYTES   52
+#define HELLO_VERSION 2
+#define HELLO_BYTES   56
+#define HELLO_DRAWN   6
 
 enum hello_kind { HELLO_OFFER = 1, HELLO_ANSWER = 2, HELLO_REFUSAL = 3 };
 
@@ -51,6 +52,8 @@ struct hello {
 	uint8_t reads_in;    /* READs of the peer that this side takes at once */
 	uint64_t probe_addr; /* iWARP: memory of no meaning that the peer may READ, to learn that */
 	uint32_t probe_key;  /* what it had posted before has arrived */
+	uint32_t qp_num;
+	uint8_t drawn[HELLO_DRAWN]; /* at random, for this connection */
 };
 
 enum hello_verdict {

@@ -271,6 +271,7 @@ struct request {
 	struct rdma_cm_id *id;
 	enum hello_verdict verdict;
 	struct hello offer;
+	uint32_t qp_num; /* of the peer, as the connection manager says */
 };
 
 /* HELLO_OK, or why this request is refused. */
@@ -290,13 +291,16 @@ static enum hello_reason judge(const struct listener *listener, const struct req
 }
 
 /* Queues for what both sides can do. */
-static int make_queues(struct listener *listener, struct conn *conn, const struct hello *offer,
+static int make_queues(struct listener *listener, struct conn *conn, const struct request *req,
 		       struct hello *agreed)
 {
+	const struct hello *offer = &req->offer;
 	struct qp_sizes sizes;
 	struct hello own;
 	int rc = device_get(conn->sub, conn->id, &conn->dev);
 
+	if (rc == 0)
+		rc = binding_check(conn, offer, req->qp_num);
 	if (rc == 0)
 		rc = qp_sizes(conn->dev, listener->opt.depth, &sizes);
 	if (rc == 0)
@@ -316,8 +320,11 @@ static int make_queues(struct listener *listener, struct conn *conn, const struc
 		rc = qp_create(conn, &sizes);
 	if (rc == 0)
 		rc = qp_connect(conn, &listener->uri, agreed);
+	if (rc == 0)
+		rc = binding_introduce(conn, agreed);
 	if (rc < 0)
 		return rc;
+	binding_make(conn, false, agreed, offer);
 	qp_set_limits(conn, agreed);
 	qp_probe(conn, agreed);
 	conn->peer_probe_addr = offer->probe_addr;
@@ -377,7 +384,7 @@ static int accept_request(struct listener *listener, struct request *req, struct
 	if (rc == 0 && rdma_migrate_id(conn->id, conn->channel) != 0)
 		rc = err_set(errno, "rdma_migrate_id: %s", strerror(errno));
 	if (rc == 0)
-		rc = make_queues(listener, conn, &req->offer, &agreed);
+		rc = make_queues(listener, conn, req, &agreed);
 	if (rc == 0)
 		rc = answer(listener, conn, &agreed);
 	if (rc == 0) {
@@ -400,6 +407,7 @@ static int next_request(struct listener *listener, struct request *req)
 	while (rc == 0 && rdma_get_cm_event(listener->channel, &event) == 0) {
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			req->id = event->id;
+			req->qp_num = event->param.conn.qp_num;
 			req->verdict =
 			    hello_decode(event->param.conn.private_data,
 					 event->param.conn.private_data_len, &req->offer);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "transport/verbs/chunk.h"
+#include "transport/verbs/refused.h"
 #include "transport/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -21,6 +22,24 @@
 
 /* ---- chains ---------------------------------------------------------------------------------- */
 
+#define SGES 1
+
+static void say_refused(const struct conn *conn, const struct ibv_send_wr *wr, int err, char *out,
+			size_t size)
+{
+	struct refused r = {
+	    .err = err,
+	    .under_way = conn->sq.head - conn->sq.tail,
+	    .cap = conn->sq.cap + conn->sq.reserve,
+	    .sges = (uint32_t)wr->num_sge,
+	    .max_sges = SGES,
+	    .inline_len = wr->send_flags & IBV_SEND_INLINE ? wr->sg_list->length : 0,
+	    .max_inline = conn->base.limits.max_inline,
+	};
+
+	refused_text(&r, out, size);
+}
+
 /* Posts what was chained. On failure the queue's accounts are set right and the connection ends;
  * returns which op the first work request that was not posted belongs to, -1 when all were. */
 static int flush(struct conn *conn)
@@ -29,6 +48,7 @@ static int flush(struct conn *conn)
 	struct ibv_send_wr *bad = NULL;
 	struct siw_guard guard;
 	int n = chain->n, rc;
+	char why[160];
 
 	if (n == 0)
 		return -1;
@@ -42,7 +62,8 @@ static int flush(struct conn *conn)
 	int posted = bad ? (int)(bad - chain->wr) : 0;
 
 	sendq_unpush(&conn->sq, (uint32_t)(n - posted));
-	conn_fail(conn, LOCKED, -EIO, "ibv_post_send: %s", strerror(rc > 0 ? rc : errno));
+	say_refused(conn, &chain->wr[posted], rc > 0 ? rc : errno, why, sizeof(why));
+	conn_fail(conn, LOCKED, -EIO, "%s", why);
 	return chain->op[posted];
 }
 
@@ -59,7 +80,7 @@ static struct ibv_send_wr *chain_add(struct conn *conn, enum sendq_kind kind, ui
 	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = wr_id(WR_SEND, conn->serial, pos);
 	wr->sg_list = &chain->sge[i];
-	wr->num_sge = 1;
+	wr->num_sge = SGES;
 	wr->send_flags = signalled ? IBV_SEND_SIGNALED : 0;
 	if (i > 0)
 		chain->wr[i - 1].next = wr;

@@ -374,6 +374,8 @@ void conn_set_state(struct conn *conn, enum conn_state state);
 void verbs_conn_destroy(struct tp_conn *base);
 struct quota *quota_new(void);
 void quota_put(struct quota *quota);
+/* A connection that is over takes no place at its listener any more. */
+void quota_leave(struct conn *conn);
 
 /* ---- cm.c: connection manager events --------------------------------------------------------- */
 
@@ -396,6 +398,17 @@ void verbs_listener_destroy(struct tp_listener *listener);
 int verbs_listener_fd(const struct tp_listener *listener);
 int verbs_accept(struct tp_listener *listener, struct tp_subcq *sub, void *user,
 		 struct tp_conn **out);
+
+/* ---- binding.c ------------------------------------------------------------------------------- */
+
+/* What a hello says of its sender alone: its QP, and bytes drawn for this connection. */
+int binding_introduce(const struct conn *conn, struct hello *own);
+/* The connection manager says that the peer's QP is another than its hello says: -EPROTO. iWARP's
+ * says nothing. */
+int binding_check(const struct conn *conn, const struct hello *peer, uint32_t cm_qp_num);
+/* Fills in conn->base.binding from both hellos. */
+void binding_make(struct conn *conn, bool connecting, const struct hello *own,
+		  const struct hello *peer);
 
 /* ---- post.c ---------------------------------------------------------------------------------- */
 
