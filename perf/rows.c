@@ -132,7 +132,10 @@ static void start(struct bench *b, const char *uri)
 
 	opt.listen[0] = uri;
 	opt.n_listen = 1;
+	opt.insecure = true;
+	opt.on_loss = SRV_LOSS_CONTINUE;
 	opt.mode = b->sync ? SRV_SYNC : SRV_ASYNC;
+	opt.insecure = true;
 	check(srv_create(&opt, &b->srv));
 	to.uri = srv_uri(b->srv, 0);
 	if (pthread_create(&thread, NULL, serve, b->srv))

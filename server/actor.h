@@ -27,11 +27,18 @@ enum item_kind {
 	ITEM_RATE,   /* a trainer sets the learning rate */
 	ITEM_MEASURE, /* the barrier of the step is complete: what does the gradient come to? */
 	ITEM_SETTLE,  /* the barrier of the step is complete: settle what is open */
-	/* to the round, and but for the last two to the pace */
+	ITEM_SNAPSHOT, /* a checkpoint: the cut, or a unit of it (snapshot.h) */
+	/* to the round, and the first five of them to the pace */
+	ITEM_CUT, /* a checkpoint is to be cut, as soon as it may be */
 	ITEM_JOIN,
 	ITEM_PASS,
 	ITEM_LEAVE,
 	ITEM_RELEASE,  /* a release could not be written for lack of room: again */
+	ITEM_LOSE,     /* a trainer's connection was lost */
+	ITEM_GIVE_UP,  /* a lost rank is no longer waited for */
+	ITEM_OVER,     /* the server ends: nobody is waited for any more */
+	ITEM_LOOK,     /* control wants to know whom the step waits for */
+	ITEM_GO,       /* what a step's end waited for may be there */
 	ITEM_MEASURED, /* every global parameter's gradient was measured */
 	ITEM_SETTLED,  /* every unit of the step is settled (round.h) */
 };

@@ -12,6 +12,8 @@ void apply_begin(struct block *b)
 {
 	uint64_t v = atomic_load_explicit(b->version, memory_order_relaxed);
 
+	if (__builtin_expect(b->param->snapshot.active, false))
+		snapshot_block(b);
 	atomic_store_explicit(b->version, v + 1, memory_order_relaxed);
 	/* The odd word is seen before any new weight is. */
 	atomic_thread_fence(memory_order_release);

@@ -13,10 +13,12 @@ static void count(struct barrier *b, enum barrier_rank state, int by)
 {
 	if (state == BARRIER_JOINING)
 		b->joining += (uint32_t)by;
-	if (state == BARRIER_MEMBER || state == BARRIER_PASSED)
+	if (state >= BARRIER_MEMBER)
 		b->members += (uint32_t)by;
-	if (state == BARRIER_PASSED)
+	if (state == BARRIER_PASSED || state == BARRIER_LOST_PASSED)
 		b->passed += (uint32_t)by;
+	if (state >= BARRIER_LOST)
+		b->lost += (uint32_t)by;
 }
 
 /* The one place where a rank changes state. */
@@ -66,19 +68,41 @@ int barrier_leave(struct barrier *b, uint32_t rank)
 	return 0;
 }
 
+int barrier_lose(struct barrier *b, uint32_t rank)
+{
+	if (rank >= b->ranks ||
+	    (b->rank[rank] != BARRIER_MEMBER && b->rank[rank] != BARRIER_PASSED))
+		return err_set(EINVAL, "rank %u can't be lost: it is no member", rank);
+	set_rank(b, rank, b->rank[rank] == BARRIER_MEMBER ? BARRIER_LOST : BARRIER_LOST_PASSED);
+	return 0;
+}
+
+int barrier_return(struct barrier *b, uint32_t rank)
+{
+	if (!barrier_is_lost(b, rank))
+		return err_set(EINVAL, "rank %u can't return: it is not lost", rank);
+	set_rank(b, rank, b->rank[rank] == BARRIER_LOST ? BARRIER_MEMBER : BARRIER_PASSED);
+	return 0;
+}
+
+bool barrier_is_lost(const struct barrier *b, uint32_t rank)
+{
+	return rank < b->ranks && b->rank[rank] >= BARRIER_LOST;
+}
+
 bool barrier_may_begin(const struct barrier *b)
 {
-	return b->step == 0 && b->joining >= b->start_at;
+	return b->step == b->from && b->joining >= b->start_at;
 }
 
 bool barrier_complete(const struct barrier *b, bool delivered)
 {
-	return b->step > 0 && b->passed == b->members && (b->members > 0 || delivered);
+	return b->step > b->from && b->passed == b->members && (b->members > 0 || delivered);
 }
 
 bool barrier_idle(const struct barrier *b)
 {
-	return b->step > 0 && b->members == 0;
+	return b->step > b->from && b->members == 0;
 }
 
 void barrier_admit(struct barrier *b)
@@ -94,5 +118,7 @@ void barrier_advance(struct barrier *b)
 	for (uint32_t r = 0; r < b->ranks; r++)
 		if (b->rank[r] == BARRIER_PASSED)
 			set_rank(b, r, BARRIER_MEMBER);
+		else if (b->rank[r] == BARRIER_LOST_PASSED)
+			set_rank(b, r, BARRIER_LOST);
 	barrier_admit(b);
 }

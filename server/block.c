@@ -45,7 +45,7 @@ static void sync_gradient(struct param *p, struct slot *slot)
 
 	b->by_rank[slot->session->rank] = slot;
 	if (++b->delivered == round_expected(&p->srv->round))
-		settle(p, b, slot->step);
+		settle(p, b, slot_step(slot));
 }
 
 static void async_gradient(struct param *p, struct slot *slot)
@@ -62,6 +62,7 @@ static void async_gradient(struct param *p, struct slot *slot)
 	step.backup = param_backup(slot);
 	if (apply_gradients(b, &step, &m.grads))
 		blame(b, &slot, 1);
+	ledger_count(&p->srv->ledger, slot->session->rank, b->id);
 	param_applied(slot);
 }
 

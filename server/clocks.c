@@ -49,6 +49,18 @@ int clocks_join(struct clocks *c, uint32_t rank)
 	return 0;
 }
 
+int clocks_return(struct clocks *c, uint32_t rank)
+{
+	uint64_t was = rank < c->ranks ? c->ended[rank] : 0;
+	int rc = clocks_join(c, rank);
+
+	if (!rc && was > c->ended[rank])
+		c->ended[rank] = was;
+	if (!rc)
+		look_for_slowest(c); /* with nobody else there it is this one */
+	return rc;
+}
+
 int clocks_pass(struct clocks *c, uint32_t rank, uint64_t step)
 {
 	if (rank >= c->ranks || !c->member[rank] || step != c->ended[rank] + 1)

@@ -29,6 +29,9 @@ void clocks_fini(struct clocks *c);
 /* Each returns 0, or -EINVAL when the rank's state does not allow it (nothing changed then). A rank
  * that joins is as far as the slowest. */
 int clocks_join(struct clocks *c, uint32_t rank);
+/* One that was there before goes on from its own clock, if that is ahead: then it may have to wait
+ * before it goes on (clocks_released). */
+int clocks_return(struct clocks *c, uint32_t rank);
 int clocks_pass(struct clocks *c, uint32_t rank, uint64_t step);
 int clocks_leave(struct clocks *c, uint32_t rank);
 

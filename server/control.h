@@ -14,6 +14,9 @@ static inline uint64_t control_talk_ns(const struct srv *srv)
 	return srv->opt.talk_ms * NS_PER_MS;
 }
 
+/* Waits a little for what comes, and handles it. */
+void control_turn(struct srv *srv, bool accepting);
+
 /* How long connections may take to end when the server stops. */
 #define CONTROL_END_NS (2 * NS_PER_S)
 

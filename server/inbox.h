@@ -19,7 +19,11 @@ enum note_kind {
 	NOTE_STARTED, /* the round took it in: its first step is set */
 	NOTE_LEFT,    /* the round let it go */
 	NOTE_RATE,    /* the learning rate that it set holds */
+	NOTE_LOST,    /* the round has dealt with a lost one: what became of its place is known */
+	NOTE_LOOKED,  /* the round has said whom the step waits for; of no session */
 	NOTE_REFUSED, /* a push of rows was refused */
+	NOTE_SAVE_DUE, /* a checkpoint is due by steps; as the next one, of no session */
+	NOTE_SAVED,   /* a checkpoint was written, or could not be */
 	NOTE_REAP,    /* the last reference is gone */
 };
 

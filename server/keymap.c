@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "server/mix.h"
@@ -22,7 +23,7 @@ static uint64_t buckets_of(uint64_t capacity)
 	return pow2_at_least(2 * capacity);
 }
 
-static uint64_t counts_of(uint64_t capacity, uint32_t admit_after)
+uint64_t keymap_counters(uint64_t capacity, uint32_t admit_after)
 {
 	if (admit_after <= 1)
 		return 0;
@@ -32,7 +33,7 @@ static uint64_t counts_of(uint64_t capacity, uint32_t admit_after)
 uint64_t keymap_bytes(uint64_t capacity, uint32_t admit_after)
 {
 	return capacity * sizeof(struct keymap_row) + buckets_of(capacity) * sizeof(uint32_t) +
-	       counts_of(capacity, admit_after) * sizeof(uint16_t);
+	       keymap_counters(capacity, admit_after) * sizeof(uint16_t);
 }
 
 int keymap_create(uint32_t capacity, uint32_t admit_after, uint64_t evict_after, struct keymap *out)
@@ -43,7 +44,7 @@ int keymap_create(uint32_t capacity, uint32_t admit_after, uint64_t evict_after,
 	    .evict_after = evict_after,
 	    .mask = buckets_of(capacity) - 1,
 	    .secret = mix_key(),
-	    .counts = counts_of(capacity, admit_after),
+	    .counts = keymap_counters(capacity, admit_after),
 	};
 
 	map.row = calloc(capacity, sizeof(*map.row));
@@ -109,32 +110,46 @@ static void forget(struct keymap *map, int64_t key)
 
 /* ---- ages ------------------------------------------------------------------------------------ */
 
+static void changes(const struct keymap *map, uint32_t r)
+{
+	if (map->watch)
+		map->watch->row(map->watch->arg, r);
+}
+
 static void unlink_row(struct keymap *map, uint32_t r)
 {
 	struct keymap_row *row = &map->row[r];
 
-	if (r == map->newest)
+	if (r == map->newest) {
 		map->newest = row->older;
-	else
+	} else {
+		changes(map, row->newer);
 		map->row[row->newer].older = row->older;
-	if (r == map->oldest)
+	}
+	if (r == map->oldest) {
 		map->oldest = row->newer;
-	else
+	} else {
+		changes(map, row->older);
 		map->row[row->older].newer = row->newer;
+	}
 }
 
 static void link_newest(struct keymap *map, uint32_t r, bool first)
 {
-	if (first)
+	changes(map, r);
+	if (first) {
 		map->oldest = r;
-	else
+	} else {
+		changes(map, map->newest);
 		map->row[map->newest].newer = r;
+	}
 	map->row[r].older = map->newest;
 	map->newest = r;
 }
 
 static void renew(struct keymap *map, uint32_t r, uint64_t clock)
 {
+	changes(map, r);
 	map->row[r].touched = clock;
 	if (r == map->newest)
 		return;
@@ -175,6 +190,7 @@ static uint32_t take_row(struct keymap *map, int64_t key, uint64_t clock)
 		map->evictions++;
 		first = map->capacity == 1;
 	}
+	changes(map, r);
 	map->row[r].key = key;
 	map->row[r].touched = clock;
 	map->bucket[bucket_of(map, key)] = r + 1;
@@ -203,14 +219,23 @@ static bool admits(const struct keymap *map, int64_t key)
 	return (*a < *b ? *a : *b) + 1u >= map->admit_after;
 }
 
+static void counts(const struct keymap *map, const uint16_t *counter)
+{
+	if (map->watch)
+		map->watch->counter(map->watch->arg, (uint64_t)(counter - map->count));
+}
+
 /* Only the smaller counter moves, or both: a larger one counts some other key as well. */
 static void count_touch(struct keymap *map, int64_t key)
 {
 	uint16_t *a, *b, least;
 
 	counters(map, key, &a, &b);
+	counts(map, a);
+	counts(map, b);
 	least = *a < *b ? *a : *b;
 	for (int i = 0; i < HALVED; i++) {
+		counts(map, &map->count[map->hand]);
 		map->count[map->hand] /= 2;
 		map->hand = (map->hand + 1) & (map->counts - 1);
 	}
@@ -264,6 +289,83 @@ int keymap_touch(struct keymap *map, const int64_t *keys, uint32_t n, uint64_t c
 		} else if (rows[i] == KEYMAP_NONE) {
 			count_touch(map, keys[i]);
 		}
+	}
+	return 0;
+}
+
+/* ---- coming back ----------------------------------------------------------------------------- */
+
+static int check_numbers(const struct keymap *map, const struct keymap_saved *s)
+{
+	if (s->used > map->capacity)
+		return err_set(EINVAL, "%llu rows are in use, there are %u",
+			       (unsigned long long)s->used, map->capacity);
+	if (s->used && (s->newest >= s->used || s->oldest >= s->used))
+		return err_set(EINVAL, "the newest row is %llu, the oldest %llu; %llu are in use",
+			       (unsigned long long)s->newest, (unsigned long long)s->oldest,
+			       (unsigned long long)s->used);
+	if (s->sketch && s->hand >= map->counts)
+		return err_set(EINVAL, "counter %llu is the next, there are %llu",
+			       (unsigned long long)s->hand, (unsigned long long)map->counts);
+	return 0;
+}
+
+/* From the oldest to the newest: all rows that are used, each once, and none is older than the one
+ * before it. */
+static int take_order(struct keymap *map, const struct keymap_saved *s)
+{
+	uint64_t r = s->oldest, n = 1;
+
+	for (;; n++) {
+		uint64_t next = s->newer[r];
+
+		map->row[r] = (struct keymap_row){.key = s->keys[r], .touched = s->touched[r],
+						  .newer = s->newer[r], .older = s->older[r]};
+		if (r == s->newest || n == s->used)
+			break;
+		if (next >= s->used || s->older[next] != r || s->touched[next] < s->touched[r])
+			return err_set(EINVAL, "row %llu and the next newer one, %llu, contradict "
+					       "one another",
+				       (unsigned long long)r, (unsigned long long)next);
+		r = next;
+	}
+	if (r != s->newest || n != s->used)
+		return err_set(EINVAL, "the rows' order has %llu of %llu, and ends at %llu",
+			       (unsigned long long)n, (unsigned long long)s->used,
+			       (unsigned long long)r);
+	return 0;
+}
+
+static int take_keys(struct keymap *map, uint64_t used)
+{
+	for (uint32_t r = 0; r < used; r++) {
+		uint64_t b = bucket_of(map, map->row[r].key);
+
+		if (map->bucket[b])
+			return err_set(EINVAL, "key %lld has two rows",
+				       (long long)map->row[r].key);
+		map->bucket[b] = r + 1;
+	}
+	return 0;
+}
+
+int keymap_restore(struct keymap *map, const struct keymap_saved *s)
+{
+	int rc = check_numbers(map, s);
+
+	if (!rc && s->used)
+		rc = take_order(map, s);
+	if (!rc)
+		rc = take_keys(map, s->used);
+	if (rc)
+		return rc;
+	map->used = (uint32_t)s->used;
+	map->evictions = s->evictions;
+	map->newest = (uint32_t)s->newest;
+	map->oldest = (uint32_t)s->oldest;
+	if (map->counts && s->sketch) {
+		map->hand = s->hand;
+		memcpy(map->count, s->sketch, map->counts * sizeof(*map->count));
 	}
 	return 0;
 }

@@ -40,6 +40,13 @@ struct keymap_row {
 	uint32_t newer, older;
 };
 
+/* Who is told before a row, or a counter, changes. */
+struct keymap_watch {
+	void (*row)(void *arg, uint32_t row);
+	void (*counter)(void *arg, uint64_t counter);
+	void *arg;
+};
+
 struct keymap {
 	uint32_t capacity, used;
 	uint32_t admit_after;
@@ -50,10 +57,13 @@ struct keymap {
 	uint32_t newest, oldest; /* rows; when used > 0 */
 	uint16_t *count;         /* NULL: each key gets a row at once */
 	uint64_t counts, hand;   /* power of two; the next to be halved */
+	const struct keymap_watch *watch; /* NULL: nobody */
 };
 
 /* What a map of that size may come to, in bytes. */
 uint64_t keymap_bytes(uint64_t capacity, uint32_t admit_after);
+/* Counters of its sketch. */
+uint64_t keymap_counters(uint64_t capacity, uint32_t admit_after);
 /* capacity: 1 .. KEYMAP_MAX; admit_after: 0 (as 1) .. KEYMAP_ADMIT_MAX; evict_after: 0: never.
  * -ENOMEM. */
 int keymap_create(uint32_t capacity, uint32_t admit_after, uint64_t evict_after,
@@ -72,5 +82,17 @@ uint64_t keymap_find(const struct keymap *map, int64_t key);
 int keymap_touch(struct keymap *map, const int64_t *keys, uint32_t n, uint64_t clock,
 		 uint64_t *rows, void (*fresh)(void *arg, int64_t key, uint64_t row), void *arg,
 		 int64_t *refused);
+
+/* What a map came to: rows below `used` of each array. */
+struct keymap_saved {
+	uint64_t used, evictions, hand, newest, oldest;
+	const int64_t *keys;
+	const uint64_t *touched;
+	const uint32_t *newer, *older;
+	const uint16_t *sketch; /* NULL: none; else as many as the map has counters */
+};
+/* Makes an empty map that one. -EINVAL (the text says what does not fit together): it is of no more
+ * use. */
+int keymap_restore(struct keymap *map, const struct keymap_saved *saved);
 
 #endif

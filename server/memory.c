@@ -78,6 +78,31 @@ struct memory_limits memory_limits_now(uint64_t max_memory, bool rdma)
 	return limits;
 }
 
+int memory_admit(const struct memory_plan *plan, uint64_t sessions, uint64_t max_memory)
+{
+	struct memory_plan with = *plan;
+	struct memory_limits now;
+	uint64_t once, each;
+
+	if (sessions < plan->trainers)
+		return 0;
+	now = memory_limits_now(0, false);
+	with.trainers = 0;
+	once = memory_total(&with);
+	with.trainers = 1;
+	each = memory_total(&with) - once;
+	if (each <= now.ram &&
+	    (!max_memory || memory_plus(once, times(each, sessions + 1)) <= max_memory))
+		return 0;
+	return err_set(ENOMEM,
+		       "%" PRIu64 " sessions have %s each, more than the %u trainers: gradients of "
+		       "lost ones wait for the step's end. %s of %s has no room for another: "
+		       "connect again when the step is over",
+		       sessions, size_text(each).s, plan->trainers,
+		       each <= now.ram ? "--max-memory" : now.ram_what,
+		       size_text(each <= now.ram ? max_memory : now.ram).s);
+}
+
 int memory_check(const struct memory_plan *plan, const struct memory_limits *limits)
 {
 	char sum[320];

@@ -51,4 +51,9 @@ struct memory_limits memory_limits_now(uint64_t max_memory, bool rdma);
 /* -ENOMEM when a limit can't hold the plan: the text has the sum, the limit, and what to do. */
 int memory_check(const struct memory_plan *plan, const struct memory_limits *limits);
 
+/* A session comes while so many have their memory: those of trainers who were lost keep it until what
+ * they delivered is in the weights, so there may be more than the plan has. -ENOMEM when it does not fit
+ * beside them. */
+int memory_admit(const struct memory_plan *plan, uint64_t sessions, uint64_t max_memory);
+
 #endif

@@ -11,13 +11,16 @@
 #include "base/log.h"
 #include "server/internal.h"
 
-/* The first step of who waits for it: the one behind the slowest's. */
+/* The first step of who waits for it: the one behind the slowest's; or behind its own last one, if it
+ * goes on with a session that was lost, and may go past that. */
 static void start_joined(struct pace *pace)
 {
-	for (uint32_t rank = 0; pace->clocks.begun && rank < pace->clocks.ranks; rank++) {
+	const struct clocks *c = &pace->clocks;
+
+	for (uint32_t rank = 0; c->begun && rank < c->ranks; rank++) {
 		struct session *s = pace->session[rank];
 
-		if (!s || s->first_step)
+		if (!s || s->first_step || clocks_released(c, rank) < c->ended[rank])
 			continue;
 		s->first_step = pace->clocks.ended[rank] + 1;
 		atomic_store(&s->released, pace->clocks.ended[rank]);
@@ -27,7 +30,11 @@ static void start_joined(struct pace *pace)
 
 static void release(struct pace *pace)
 {
+	uint64_t before = atomic_load_explicit(&pace->slowest, memory_order_relaxed);
+
 	atomic_store_explicit(&pace->slowest, pace->clocks.slowest, memory_order_relaxed);
+	if (pace->clocks.slowest > before)
+		saver_step_ended(&pace->srv->saver, pace->clocks.slowest);
 	for (uint32_t rank = 0; rank < pace->clocks.ranks; rank++) {
 		struct session *s = pace->session[rank];
 		uint64_t now = clocks_released(&pace->clocks, rank);
@@ -37,11 +44,15 @@ static void release(struct pace *pace)
 		atomic_store(&s->released, now);
 		session_release(s, now);
 	}
+	start_joined(pace);
 }
 
 static void join(struct pace *pace, struct session *s)
 {
-	if (clocks_join(&pace->clocks, s->rank)) {
+	int rc = s->resumed ? clocks_return(&pace->clocks, s->rank)
+			    : clocks_join(&pace->clocks, s->rank);
+
+	if (rc) {
 		log_error("%s: %s", s->who, err_text());
 		return;
 	}
@@ -74,8 +85,13 @@ static void pass(struct pace *pace, struct session *s)
 static void handle(struct actor *actor, struct item *item)
 {
 	struct pace *pace = (struct pace *)actor;
-	struct session *s = session_of(item);
+	struct session *s;
 
+	if (item->kind == ITEM_CUT) {
+		saver_cut(&pace->srv->saver, pace->clocks.slowest);
+		return;
+	}
+	s = session_of(item);
 	switch (item->kind) {
 	case ITEM_JOIN:
 		join(pace, s);

@@ -201,6 +201,9 @@ void param_handle(struct actor *actor, struct item *item)
 	case ITEM_SETTLE:
 		settle(p);
 		break;
+	case ITEM_SNAPSHOT:
+		snapshot_item(p);
+		break;
 	default: /* the round's kinds are never posted here */
 		__builtin_unreachable();
 	}

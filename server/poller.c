@@ -117,6 +117,9 @@ static bool step_allows(struct session *s, const struct imm *imm)
 {
 	const struct table *t = srv_table(s->srv);
 	uint64_t step = round_step(&s->srv->round);
+	/* One that its rank's last session delivered counts too. (A table's push of that kind was
+	 * refused where it was claimed.) */
+	bool twice = !of_table(s, imm) && session_kept(s, imm->block) == step;
 
 	if (s->posting != step) {
 		violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
@@ -124,12 +127,10 @@ static bool step_allows(struct session *s, const struct imm *imm)
 		return false;
 	}
 	for (uint32_t i = 0; i < t->slots && !of_table(s, imm); i++)
-		if (s->slot[(size_t)imm->block * t->slots + i].step == step) {
-			violation(s, "block %u: a second gradient in step %" PRIu64, imm->block,
-				  step);
-			return false;
-		}
-	return true;
+		twice |= slot_step(&s->slot[(size_t)imm->block * t->slots + i]) == step;
+	if (twice)
+		violation(s, "block %u: a second gradient in step %" PRIu64, imm->block, step);
+	return !twice;
 }
 
 /* The step before is released to it. */
@@ -162,7 +163,7 @@ static void on_gradient(struct session *s, const struct imm *imm, uint32_t len)
 	if (s->srv->opt.mode == SRV_SYNC) {
 		if (!step_allows(s, imm))
 			return;
-		slot->step = s->posting;
+		atomic_store_explicit(&slot->step, s->posting, memory_order_relaxed);
 		s->last_pushed = s->posting;
 	} else if (s->srv->opt.mode == SRV_SSP) {
 		if (!may_pass(s)) {
@@ -274,9 +275,9 @@ static void on_message(struct session *s, const struct tp_event *ev)
 	size_t size = sizeof(struct note) + ev->len;
 	struct note *note;
 
-	/* A rate is no end: data may go on behind it. */
-	s->heard += wire_peek(ev->msg, ev->len) != WIRE_SET_RATE;
+	s->heard += session_ends_data(wire_peek(ev->msg, ev->len));
 	if (atomic_fetch_add(&s->inbox_bytes, size) > INBOX_MAX_BYTES) {
+		atomic_fetch_add(&s->srv->flooded, 1);
 		cut_off(s, ev->conn, "its control messages come faster than they can be handled");
 		return;
 	}
@@ -287,6 +288,9 @@ static void on_message(struct session *s, const struct tp_event *ev)
 	}
 	*note = (struct note){.kind = NOTE_MSG, .session = s, .len = ev->len};
 	memcpy(note->data, ev->msg, ev->len);
+	/* Before its barrier is looked at. */
+	if (saver_counts(&s->srv->saver, wire_peek(ev->msg, ev->len)))
+		atomic_fetch_add(&s->srv->saver.coming, 1);
 	inbox_post(&s->srv->inbox, note);
 }
 
@@ -304,8 +308,11 @@ static void on_event(const struct tp_event *ev)
 		if (!condemned)
 			on_message(s, ev);
 		break;
-	case TP_EV_DONE: /* only bounce buffers are signalled */
-		session_bounce_done(s, ev->cookie);
+	case TP_EV_DONE: /* only bounce buffers and beats are signalled */
+		if (ev->cookie == SESSION_BEAT)
+			atomic_store(&s->beating, false);
+		else
+			session_bounce_done(s, ev->cookie);
 		break;
 	case TP_EV_ROOM:
 		session_unpark(s);

@@ -10,6 +10,10 @@
  * Units that every member delivered settle as they come; the rest when the barrier is complete,
  * global ones after all of them were measured.
  *
+ * One whose connection is lost keeps its place where the policy waits (server.h, srv_loss), though its
+ * session is gone from here: `expected` counts it, so no unit settles without it, and what it had
+ * delivered stays. Who takes its rank takes its place.
+ *
  * Invariant: step, expected and open are those of step k+1 before the first trainer is told that k
  * is over; so a gradient of k+1 never meets the bookkeeping of k.
  */
@@ -26,13 +30,26 @@
 struct srv;
 struct session;
 
+/* Whom the step waits for. */
+struct round_look {
+	uint64_t step, first_passed;
+	uint8_t *rank; /* enum barrier_rank of each */
+};
+
 struct round {
 	struct actor actor; /* first */
 	struct srv *srv;
 	struct barrier barrier;
 	struct session **session;      /* by rank */
 	bool ending;                   /* the barrier is complete, units are being settled */
+	bool cut_wanted;               /* a checkpoint waits for the end of the step */
+	bool held;                     /* the step is over but for its end: a cut is to come first */
+	bool over;                     /* the server ends: who is lost is given up at once */
 	bool left_gradients;           /* a trainer left the step with gradients in it */
+	uint64_t *pushed;              /* by rank: the last step with a gradient of one who is gone */
+	struct item *give_up;          /* by rank: ITEM_GIVE_UP */
+	struct item look, end;         /* ITEM_LOOK, ITEM_OVER */
+	struct round_look seen;        /* of the last one, from its note on until the next is posted */
 	struct item settled, measured; /* ITEM_SETTLED, ITEM_MEASURED */
 
 	/* Of all global parameters; set before they are settled: */
@@ -41,6 +58,8 @@ struct round {
 
 	_Atomic uint64_t step;      /* being made; 0: none yet. Pollers and parameters read it */
 	_Atomic uint32_t expected;  /* members when the step began */
+	_Atomic uint64_t first_passed; /* clock_ns() of the step's first barrier, or of a return to it
+					* since: none is so late as it seems; 0: none came */
 	_Atomic uint32_t measuring; /* global parameters whose gradient is being measured */
 	_Atomic uint64_t open __attribute__((aligned(64)));
 };
@@ -60,6 +79,12 @@ static inline uint32_t round_expected(struct round *round)
 
 /* One of what `open` counts is done. Any thread. */
 void round_done_one(struct round *round);
+/* The rank is no longer waited for. Control, once for each loss. */
+void round_give_up(struct round *round, uint32_t rank);
+/* Nobody is waited for from here on, so that what the step holds of the lost comes free. Control, once. */
+void round_over(struct round *round);
+/* Asks for a look at the barrier: NOTE_LOOKED follows. Control, one at a time. */
+void round_ask(struct round *round);
 /* A global parameter's gradient was measured. */
 void round_measured_one(struct round *round);
 

@@ -42,9 +42,9 @@ static uint32_t first_bad(const struct param *p, const int64_t *ids, uint32_t n)
 /* What is left of a push of an earlier step is not continued. */
 static void open_part(struct part *part, const struct slot *slot)
 {
-	if (part->step != slot->step)
+	if (part->step != slot_step(slot))
 		rowset_clear(&part->set);
-	part->step = slot->step;
+	part->step = slot_step(slot);
 	part->weight = slot->weight;
 	part->scale = slot->scale;
 }
@@ -127,6 +127,7 @@ static void async_piece(struct param *p, struct slot *slot)
 	if (!slot->more) {
 		apply_part(p, part);
 		rowset_clear(&part->set);
+		ledger_count(&p->srv->ledger, slot->session->rank, slot->block);
 	}
 	param_applied(slot);
 }

@@ -42,6 +42,7 @@ struct rows {
 	const struct rowset *due; /* sync: what the step's update is of; NULL: nothing */
 
 	struct keymap keys;   /* hashed */
+	struct keymap_watch watch; /* hashed: of the map, while it is copied out */
 	struct rowset wanted; /* hashed: the keys of a pull, each once */
 
 	/* Scratch, for one item: */
@@ -57,7 +58,8 @@ struct part {
 	struct rowset set;
 	uint64_t step; /* sync: of its pieces */
 	float weight, scale;
-	bool broken; /* a piece was wrong: nothing more is taken */
+	bool broken;  /* a piece was wrong: nothing more is taken */
+	bool entered; /* whole parameters, sync: a gradient has come */
 };
 
 /* What the poller knows of the push that is under way. */
@@ -123,6 +125,13 @@ static inline bool is_hashed(const struct param *p)
 static inline bool is_table(const struct param *p)
 {
 	return p->decl.storage != WIRE_DENSE;
+}
+
+/* How many of its blocks have words of their own in the ledger and the mailbox: of a table, the first
+ * speaks for all. */
+static inline uint32_t param_words(const struct param *p)
+{
+	return is_table(p) ? 1 : p->cut.blocks;
 }
 
 static inline uint64_t table_dim(const struct param *p)

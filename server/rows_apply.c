@@ -150,6 +150,8 @@ void rows_begin_row(void *param, int64_t key, uint64_t row)
 	uint64_t dim = p->rows->dim;
 	float *w = p->weights + row * dim;
 
+	if (p->snapshot.active)
+		snapshot_block(block_of_row(p, row));
 	rows_initial(p, key, w);
 	if (param_has_copy(p))
 		kern_narrow(param_weight_type(p), w,

@@ -36,7 +36,11 @@ static bool count_rows(struct session *s, const struct param *p, uint32_t rows, 
 
 	/* As its actor does: what it keeps of a push is bounded by what is counted here. */
 	if (sync && c->step != s->posting)
-		*c = (struct part_claim){.step = s->posting};
+		*c = (struct part_claim){
+			.step = s->posting,
+			/* by its rank's last session */
+			.done = session_kept(s, p->place.first_block) == s->posting,
+		};
 	if (c->done) {
 		violation(s, "table \"%s\": a second push in step %" PRIu64, p->decl.name, c->step);
 		return false;

@@ -122,14 +122,15 @@ void rowset_add(struct rowset *set, const int64_t *ids, uint64_t n, enum kern_dt
 	uint64_t stride = set->dim * kern_size(dtype);
 
 	for (uint64_t i = 0; i < n; i++) {
-		const uint8_t *from = (const uint8_t *)values + i * stride;
+		const uint8_t *from;
 		bool fresh;
 		uint32_t at = enter(set, ids[i], &fresh);
 
 		if (position)
 			position[i] = at;
 		if (set->dim == 0)
-			continue;
+			continue; /* ids alone; there are no values to point to */
+		from = (const uint8_t *)values + i * stride;
 		if (dtype != KERN_F32)
 			kern_widen(dtype, from, wide, set->dim);
 		put(rowset_value(set, at),

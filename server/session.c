@@ -14,7 +14,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "proto/layout.h"
+#include "server/access.h"
 #include "server/internal.h"
+#include "server/dialog.h"
 #include "server/rows.h"
 
 static void init_note(struct session *s, struct note *note, enum note_kind kind)
@@ -44,6 +46,7 @@ struct session *session_create(struct srv *srv, struct poller *poller)
 	init_note(s, &s->room_note, NOTE_ROOM);
 	init_note(s, &s->rate_note, NOTE_RATE);
 	init_note(s, &s->refused_note, NOTE_REFUSED);
+	init_note(s, &s->lost_note, NOTE_LOST);
 	atomic_init(&s->unsettled, 1);
 	s->join = (struct item){.kind = ITEM_JOIN, .home = home};
 	s->pass = (struct item){.kind = ITEM_PASS, .home = home};
@@ -62,7 +65,8 @@ void session_destroy(struct session *s)
 	tp_arena_destroy(s->bounce_mem);
 	if (s->slot)
 		atomic_fetch_sub(&s->srv->session_memory, srv_table(s->srv)->slots_len);
-	handshake_drop_outgoing(s);
+	dialog_drop(s);
+	access_forget(s);
 	free(s->declared);
 	free(s->slot);
 	free(s->pull);
@@ -92,6 +96,7 @@ const char *session_state_name(enum session_state state)
 {
 	static const char *const names[] = {
 		[SESSION_HELLO] = "connected",
+		[SESSION_PROVING] = "proving its key",
 		[SESSION_DECLARING] = "declaring",
 		[SESSION_ATTACHING] = "attaching",
 		[SESSION_HELD] = "waiting for initial weights",
@@ -169,7 +174,8 @@ int session_allocate(struct session *s)
 
 	rc = tp_arena_create("gradslot-slots", t->slots_len, TP_ARENA_PREFAULT, &s->slot_mem);
 	if (!rc)
-		rc = tp_arena_create("gradslot-words", layout_credit_off(t->blocks),
+		rc = tp_arena_create("gradslot-words",
+				     layout_kept_off(t->blocks, t->blocks),
 				     TP_ARENA_PREFAULT, &s->words_mem);
 	if (!rc)
 		rc = make_lanes(s, t);
@@ -264,6 +270,7 @@ struct session *session_of(struct item *item)
 		[ITEM_JOIN] = offsetof(struct session, join),
 		[ITEM_PASS] = offsetof(struct session, pass),
 		[ITEM_LEAVE] = offsetof(struct session, leave),
+		[ITEM_LOSE] = offsetof(struct session, leave),
 		[ITEM_RELEASE] = offsetof(struct session, release),
 	};
 

@@ -2,9 +2,11 @@
  *
  * A trainer's session: its connection, its slots, and what the server writes back to it.
  *
- *   HELLO ─▶ DECLARING ─▶ ATTACHING ─▶ HELD ─▶ INITIALISING ─▶ JOINING ─▶ ACTIVE ─▶ LEAVING
- *     │          │            │          └──────────────────────▶│          │          │
- *     └──────────┴────────────┴────────── CLOSED ◀───────────────┴──────────┴──────────┘
+ *   HELLO (─▶ PROVING) ─▶ DECLARING ─▶ ATTACHING ─▶ HELD ─▶ INITIALISING ─▶ JOINING ─▶ ACTIVE
+ *                                                   └───────────────────────▲
+ *
+ * From DECLARING to ACTIVE a bye leads to LEAVING; from any state the connection's end leads to CLOSED.
+ * A hello may wait in HELLO or PROVING: for the end of the rank's last session.
  *
  * Threads. The control thread owns the session's life and is the only one that changes its state.
  * The poller of its connection reads the state and owns the fields marked so. Workers, and whoever
@@ -12,8 +14,9 @@
  *
  * Invariants:
  *  1. refs counts: one of the control thread until CLOSED, one of the round or the pace while
- *     it knows the session, one for each item (slot, pull, credit, release) that is queued or parked. The last
- *     one dropped has the control thread free it: so slots outlive the trainer that filled them.
+ *     it knows the session, one for each item (slot, pull, credit, release) that is queued or
+ *     parked. The last one dropped has the control thread free it: so slots outlive the trainer
+ *     that filled them.
  *  2. A slot is QUEUED from the poller's taking it until its parameter's actor is done with it.
  *     Only then is the trainer told.
  *  3. Words that are written to the trainer only grow; a repeated write is harmless.
@@ -31,16 +34,20 @@
 #include "proto/layout.h"
 #include "proto/wire.h"
 #include "server/actor.h"
+#include "server/beat.h"
+#include "server/bucket.h"
 #include "server/inbox.h"
 #include "server/table.h"
 #include "transport/transport.h"
 
+struct access;
 struct poller;
 struct part;
 struct part_claim;
 
 enum session_state {
 	SESSION_HELLO,        /* connected; hello is awaited */
+	SESSION_PROVING,      /* challenged; the proof of the key is awaited */
 	SESSION_DECLARING,    /* welcomed; declarations come */
 	SESSION_ATTACHING,    /* granted; its mailbox is awaited */
 	SESSION_HELD,         /* complete; initial weights are awaited from another trainer */
@@ -63,7 +70,7 @@ struct slot {
 	struct session *session;
 	const void *data;
 	const struct layout_push_head *head; /* the trainer's to write, at any time */
-	uint64_t step; /* poller; sync: the step whose gradient it last held */
+	_Atomic uint64_t step; /* poller; sync: the step whose gradient it last held; others may look */
 	uint64_t push; /* poller: number of the push, from 1: the same for all its blocks */
 	uint64_t seen; /* poller: of head, checked, as are these */
 	float weight, scale;
@@ -115,11 +122,22 @@ struct answer {
 	const void *arg;
 };
 
+/* A checkpoint that a trainer asked for. */
+enum session_save { SAVE_NONE, SAVE_ASKED, SAVE_UNDER_WAY };
+
 /* What a trainer is told of in its mailbox's head, in this order. */
 enum session_count { SESSION_NONFINITE, SESSION_SKIPPED, SESSION_REFUSED, SESSION_COUNTS };
 
+/* What became of the place of one whose connection was lost. */
+enum lost_place {
+	PLACE_NONE,   /* it had none yet, or it was given up at once */
+	PLACE_KEPT,   /* its step waits for it */
+	PLACE_PASSED, /* the next step waits for it */
+};
+
 enum {
 	SESSION_BOUNCES = 4,
+	SESSION_BEAT = SESSION_BOUNCES, /* the cookie behind those of the bounce buffers */
 	SESSION_MAX_PULLS = 4, /* of one block, unanswered */
 };
 
@@ -139,6 +157,17 @@ struct session {
 	uint32_t rank;
 	uint64_t deadline; /* of the talk before ACTIVE and after bye; 0: none */
 	uint64_t answered; /* its messages that were handled */
+	enum session_save save;
+	bool waiting;      /* HELLO, PROVING: for the end of its rank's last session */
+	struct wire_hello asked; /* what it said */
+	uint8_t token[WIRE_SESSION_LEN];
+	bool resumed;      /* it goes on with the rank's last session */
+	bool took_part;    /* it got as far as ready */
+	bool dropped;      /* its rank is not waited for: a straggler, or the server ends */
+	struct beat beat;
+	uint64_t since;    /* it is connected */
+	struct bucket talk; /* of its messages */
+	struct access *access; /* where there is a key: what its proof is about */
 	struct wire_param *declared;
 	uint32_t n_declared, cap_declared;
 	struct outgoing *out_first, *out_last;
@@ -156,6 +185,8 @@ struct session {
 	uint64_t first_step;
 	uint64_t pass_step;
 	bool release_parked;
+	enum lost_place lost_place; /* before its lost_note */
+	uint64_t lost_step;
 	_Atomic uint64_t released; /* ssp: the last step that it may go past; the poller reads it */
 	struct item join, pass, leave, release;
 
@@ -170,8 +201,9 @@ struct session {
 	struct pull *pull;     /* [block] */
 	struct credit *credit; /* [block] */
 	uint8_t *backup;       /* dc_lambda: weights as it last pulled them; parameters' actors */
-	uint8_t *words;        /* a copy of the mailbox's head and credits */
+	uint8_t *words;        /* a copy of the mailbox's head, credits and kept words */
 	_Atomic uint32_t bounce_busy; /* bit i: bounce buffer i carries a pull's answer */
+	_Atomic bool beating;         /* a beat is under way */
 
 	_Atomic uint32_t unsettled; /* ssp: of its step, gradients that are not in the weights, and 1
 				     * for the barrier; who takes it to 0 ends the step */
@@ -196,7 +228,7 @@ struct session {
 	_Atomic uint64_t inbox_bytes; /* messages that control has yet to handle */
 	_Atomic bool room_noted;
 	struct note early_note, closed_note, reap_note, started_note, left_note, room_note,
-		rate_note, refused_note;
+		rate_note, refused_note, lost_note;
 };
 
 /* A session for a connection to come; refs = 1 (control's). NULL: no memory. */
@@ -228,10 +260,22 @@ int session_attach(struct session *s, const struct wire_ref *mailbox);
 void session_condemn(struct session *s, enum wire_error_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* No data may come behind a message of this kind until it is answered: all but a rate, and the wish for
+ * a checkpoint. */
+static inline bool session_ends_data(enum wire_kind kind)
+{
+	return kind != WIRE_SET_RATE && kind != WIRE_SAVE;
+}
+
 /* The trainer broke the protocol. */
 #define violation(s, ...) session_condemn(s, WIRE_E_PROTOCOL, __VA_ARGS__)
 
 void slot_set_state(struct slot *slot, enum slot_state state);
+
+static inline uint64_t slot_step(const struct slot *slot)
+{
+	return atomic_load_explicit(&slot->step, memory_order_relaxed);
+}
 
 /* The slot was used: free it, and drop its reference. The trainer is told by the caller. */
 void session_free_slot(struct slot *slot);
@@ -249,6 +293,15 @@ void session_count(struct session *s, enum session_count which);
 void session_refuse(struct session *s, uint32_t param, int64_t key);
 /* How many were. */
 uint64_t session_refused(struct session *s);
+/* Kept words, and the credits that begin with them, from the ledger; they are still to be sent. Before
+ * it may send data. */
+void session_seed_words(struct session *s);
+/* What the server had of the block's from its rank before this session. */
+uint64_t session_kept(const struct session *s, uint32_t block);
+/* Writes its mailbox's beat. False: no room. */
+bool session_post_beat(struct session *s);
+/* The one that was posted has ended. */
+bool session_beat_ended(const struct session *s);
 /* ITEM_PULL: answers it. Without room it comes again. */
 void session_answer_pull(struct pull *pull, const struct answer *answer);
 /* A bounce buffer's write has ended. */

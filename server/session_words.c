@@ -210,6 +210,71 @@ void session_retry_release(struct session *s)
 	session_put(s);
 }
 
+/* ---- what was kept, and keepalive -------------------------------------------------------------- */
+
+/* Pushes are numbered alike for all blocks of a parameter, from the least that any has. */
+static void seed_param(struct session *s, const struct param *p, bool counted)
+{
+	const struct table *t = srv_table(s->srv);
+	const struct ledger *l = &s->srv->ledger;
+	uint32_t first = p->place.first_block, end = first + p->place.blocks;
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t b = first; b < end; b++) {
+		uint64_t kept = ledger_look(l, s->rank, b);
+
+		least = kept < least ? kept : least;
+		atomic_store_explicit(word(s, layout_kept_off(t->blocks, b)), kept,
+				      memory_order_relaxed);
+	}
+	for (uint32_t b = first; counted && b < end; b++)
+		atomic_store_explicit(word(s, layout_credit_off(b)),
+				      session_kept(s, b) - least, memory_order_relaxed);
+}
+
+void session_seed_words(struct session *s)
+{
+	const struct table *t = srv_table(s->srv);
+	bool counted = s->srv->opt.mode != SRV_SYNC;
+
+	for (uint32_t i = 0; i < t->params; i++)
+		seed_param(s, &t->param[i], counted && t->param[i].decl.storage == WIRE_DENSE);
+}
+
+uint64_t session_kept(const struct session *s, uint32_t block)
+{
+	const uint8_t *at = s->words + layout_kept_off(srv_table(s->srv)->blocks, block);
+
+	return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at,
+				    memory_order_relaxed);
+}
+
+bool session_post_beat(struct session *s)
+{
+	const uint64_t off = offsetof(struct layout_mailbox_head, beat);
+	struct tp_op op = {
+	    .kind = TP_OP_WRITE,
+	    .flags = TP_F_SIGNAL,
+	    .cookie = SESSION_BEAT,
+	    .local = s->words + off,
+	    .region = s->words_region,
+	    .remote = s->mailbox,
+	    .offset = off,
+	    .len = sizeof(uint64_t),
+	};
+
+	atomic_store(&s->beating, true);
+	if (tp_post(s->conn, &op, 1) == 1)
+		return true;
+	atomic_store(&s->beating, false);
+	return false;
+}
+
+bool session_beat_ended(const struct session *s)
+{
+	return !atomic_load(&s->beating);
+}
+
 /* ---- pulls through the queue ----------------------------------------------------------------- */
 
 static int take_bounce(struct session *s)

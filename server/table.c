@@ -5,7 +5,6 @@
 #include "server/table.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,16 +217,19 @@ static int add(struct srv *srv, struct table *t, struct param *p, struct ends *e
 
 static void plan(struct table *t, uint64_t weights, bool rdma)
 {
-	const uint64_t per_block = sizeof(struct block) + t->ranks * sizeof(struct slot *);
+	const uint64_t per_block =
+		sizeof(struct block) + t->ranks * (sizeof(struct slot *) + sizeof(uint64_t));
 	const uint64_t per_lane =
 		t->slots * sizeof(struct slot) + sizeof(struct pull) + sizeof(struct credit);
 
 	t->plan.weights = layout_weights_start(t->blocks) + weights;
 	t->plan.blocks = t->params * sizeof(struct param) + t->blocks * per_block;
+	for (uint32_t i = 0; i < t->params; i++)
+		t->plan.blocks += snapshot_units(&t->param[i]);
 	t->plan.slots = t->slots_len;
 	t->plan.bookkeeping = t->blocks * per_lane;
 	t->plan.backups = t->backups_len;
-	t->plan.staging = layout_credit_off(t->blocks);
+	t->plan.staging = layout_kept_off(t->blocks, t->blocks);
 	if (rdma)
 		t->plan.staging += SESSION_BOUNCES * t->max_block_bytes;
 	t->plan.trainers = t->ranks;
@@ -378,6 +380,8 @@ int table_allocate(struct table *t)
 		fill(p);
 		if (is_table(p))
 			rc = rows_create(p, t->ranks);
+		if (!rc)
+			rc = snapshot_create(p);
 	}
 	return rc;
 }
@@ -388,8 +392,10 @@ void table_destroy(struct table *t)
 		return;
 	tp_arena_destroy(t->weights);
 	tp_arena_destroy(t->state);
-	for (uint32_t i = 0; t->param && i < t->params; i++)
+	for (uint32_t i = 0; t->param && i < t->params; i++) {
+		snapshot_destroy(&t->param[i]);
 		rows_destroy(t->param[i].rows);
+	}
 	free(t->by_rank);
 	free(t->block);
 	free(t->param);

@@ -19,6 +19,7 @@
 #include "server/ages.h"
 #include "server/geometry.h"
 #include "server/memory.h"
+#include "server/snapshot.h"
 
 struct srv;
 struct slot;
@@ -54,6 +55,8 @@ struct param {
 	double norm2;        /* after it; round reads */
 	struct item settle;  /* ITEM_MEASURE, ITEM_SETTLE: on its way at most once a phase */
 	_Atomic uint64_t settled; /* units settled, over all steps; actor writes */
+
+	struct snapshot snapshot;
 
 	struct ages ages;
 };
@@ -101,6 +104,9 @@ int table_parse_optimizer(const struct wire_param *decl, struct kern_opt *out, b
 /* Compares what a trainer declares with the table (table_compare.c). -EINVAL: the text names both
  * sides. */
 int table_compare(const struct table *table, const struct wire_param *decl, uint32_t n);
+/* "[2, 3]"; "adam(lr=0.1, ...)". */
+void table_shape_text(uint32_t ndim, const uint64_t *dim, char *out, size_t cap);
+void table_optimizer_text(const struct wire_param *decl, char *out, size_t cap);
 
 /* Wire types are numbered as the kernels'. */
 static inline enum kern_dtype param_grad_type(const struct param *p)

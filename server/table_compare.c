@@ -11,16 +11,22 @@
 
 #include "base/err.h"
 
-static void shape_text(const struct wire_param *p, char *out, size_t cap)
+void table_shape_text(uint32_t ndim, const uint64_t *dim, char *out, size_t cap)
 {
-	int n = snprintf(out, cap, "[");
+	size_t n = (size_t)snprintf(out, cap, "[");
 
-	for (uint32_t i = 0; i < p->ndim; i++)
-		n += snprintf(out + n, cap - (size_t)n, "%s%" PRIu64, i ? ", " : "", p->dim[i]);
-	snprintf(out + n, cap - (size_t)n, "]");
+	for (uint32_t i = 0; i < ndim && n < cap; i++)
+		n += (size_t)snprintf(out + n, cap - n, "%s%" PRIu64, i ? ", " : "", dim[i]);
+	if (n < cap)
+		snprintf(out + n, cap - n, "]");
 }
 
-static void optimizer_text(const struct wire_param *p, char *out, size_t cap)
+static void shape_text(const struct wire_param *p, char *out, size_t cap)
+{
+	table_shape_text(p->ndim, p->dim, out, cap);
+}
+
+void table_optimizer_text(const struct wire_param *p, char *out, size_t cap)
 {
 	size_t n = (size_t)snprintf(out, cap, "%s(", p->rule);
 
@@ -140,7 +146,7 @@ static int compare_one(uint32_t i, const struct param *p, const struct wire_para
 	if (!same_shape(&p->decl, theirs))
 		return differs("shape", i, p, theirs, shape_text);
 	if (!same_optimizer(p, theirs))
-		return differs("optimizer", i, p, theirs, optimizer_text);
+		return differs("optimizer", i, p, theirs, table_optimizer_text);
 	if (!same_schedule(p, theirs))
 		return differs("schedule", i, p, theirs, schedule_text);
 	if (!same_formats(&p->decl, theirs))

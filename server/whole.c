@@ -12,6 +12,7 @@
  */
 #include "server/merge.h"
 #include "server/param.h"
+#include "server/rows.h"
 
 static struct slot *first_slot(const struct slot *slot)
 {
@@ -87,6 +88,9 @@ static bool update(struct param *p, const struct kern_grads *all, float clip, ui
 
 	step.clip = clip;
 	step.backup = backup;
+	/* It may change the state of all blocks. */
+	if (kern_opt_prepares(&p->opt) && p->snapshot.active)
+		snapshot_all(p);
 	if (kern_opt_prepares(&p->opt))
 		kern_prepare(&p->opt, &step, all, p->weights, p->state, p->cut.elems);
 	part.data = data;
@@ -174,10 +178,33 @@ void whole_settle(struct param *p)
 	finish(p);
 }
 
+/* What an older session of the rank delivered of a gradient is not all of it, else it would not come
+ * again: nothing of it counts any more. Once, at the first gradient that comes. */
+static void drop_older(struct param *p, const struct session *s)
+{
+	struct part *part = &s->part[p - srv_table(p->srv)->param];
+
+	if (part->entered)
+		return;
+	part->entered = true;
+	for (uint32_t i = 0; i < p->cut.blocks; i++) {
+		struct block *b = param_block(p, i);
+		struct slot **mine = &b->by_rank[s->rank];
+
+		if (!*mine || (*mine)->session == s)
+			continue;
+		p->full -= b->delivered == round_expected(&p->srv->round);
+		session_free_slot(*mine);
+		*mine = NULL;
+		b->delivered--;
+	}
+}
+
 static void sync_gradient(struct param *p, struct slot *slot)
 {
 	struct block *b = slot_block(slot);
 
+	drop_older(p, slot->session);
 	b->by_rank[slot->session->rank] = slot;
 	if (++b->delivered < round_expected(&p->srv->round) || ++p->full < p->cut.blocks)
 		return;
@@ -230,6 +257,8 @@ static void async_gradient(struct param *p, struct slot *slot)
 	first->arrived = 0;
 	session_get(s);
 	apply_whole(p, first);
+	for (uint32_t i = 0; i < p->cut.blocks; i++)
+		ledger_count(&p->srv->ledger, s->rank, param_block(p, i)->id);
 	for (uint32_t i = 0; i < p->cut.blocks; i++) {
 		struct slot *each = first + (size_t)i * slots;
 

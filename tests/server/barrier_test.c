@@ -138,12 +138,89 @@ START_TEST(refuses_what_the_state_does_not_allow)
 }
 END_TEST
 
+START_TEST(a_lost_member_is_waited_for)
+{
+	struct barrier b;
+
+	ck_assert_int_eq(barrier_init(&b, 2, 2), 0);
+	barrier_join(&b, 0);
+	barrier_join(&b, 1);
+	ck_assert_int_eq(barrier_lose(&b, 0), -EINVAL); /* no member yet */
+	barrier_advance(&b);
+	ck_assert_int_eq(barrier_lose(&b, 0), 0);
+	ck_assert_int_eq(barrier_lose(&b, 0), -EINVAL);
+	ck_assert(barrier_is_lost(&b, 0) && !barrier_is_lost(&b, 1));
+	ck_assert_uint_eq(b.lost, 1);
+	ck_assert_uint_eq(b.members, 2);
+	barrier_pass(&b, 1, 1);
+	ck_assert(!barrier_complete(&b, false));
+	ck_assert_int_eq(barrier_pass(&b, 0, 1), -EINVAL);
+	ck_assert_int_eq(barrier_return(&b, 1), -EINVAL);
+	ck_assert_int_eq(barrier_return(&b, 2), -EINVAL);
+	ck_assert_int_eq(barrier_return(&b, 0), 0);
+	ck_assert_int_eq(b.rank[0], BARRIER_MEMBER);
+	ck_assert_int_eq(barrier_pass(&b, 0, 1), 0);
+	ck_assert(barrier_complete(&b, false));
+	barrier_fini(&b);
+}
+END_TEST
+
+/* Its barrier counts; the step after waits for it. */
+START_TEST(lost_behind_its_barrier)
+{
+	struct barrier b;
+
+	ck_assert_int_eq(barrier_init(&b, 2, 2), 0);
+	barrier_join(&b, 0);
+	barrier_join(&b, 1);
+	barrier_advance(&b);
+	barrier_pass(&b, 0, 1);
+	barrier_lose(&b, 0);
+	ck_assert_int_eq(b.rank[0], BARRIER_LOST_PASSED);
+	/* Back and lost again: it has passed all the same. */
+	barrier_return(&b, 0);
+	ck_assert_int_eq(b.rank[0], BARRIER_PASSED);
+	barrier_lose(&b, 0);
+	barrier_pass(&b, 1, 1);
+	ck_assert(barrier_complete(&b, false));
+	barrier_advance(&b);
+	ck_assert_int_eq(b.rank[0], BARRIER_LOST);
+	barrier_pass(&b, 1, 2);
+	ck_assert(!barrier_complete(&b, false));
+	/* Given up. */
+	ck_assert_int_eq(barrier_leave(&b, 0), 0);
+	ck_assert_uint_eq(b.lost, 0);
+	ck_assert(barrier_complete(&b, false));
+	barrier_fini(&b);
+}
+END_TEST
+
+START_TEST(all_are_lost)
+{
+	struct barrier b;
+
+	ck_assert_int_eq(barrier_init(&b, 2, 2), 0);
+	barrier_join(&b, 0);
+	barrier_join(&b, 1);
+	barrier_advance(&b);
+	barrier_lose(&b, 0);
+	barrier_lose(&b, 1);
+	ck_assert(!barrier_idle(&b)); /* who joins now waits for them */
+	ck_assert(!barrier_complete(&b, true));
+	barrier_leave(&b, 0);
+	barrier_leave(&b, 1);
+	ck_assert(barrier_idle(&b));
+	barrier_fini(&b);
+}
+END_TEST
+
 /* ---- the walk ----------------------------------------------------------------------------------
  */
 
 struct model {
 	uint64_t step;
-	uint32_t joining, members, passed; /* sets of ranks, as bits; passed is part of members */
+	/* Sets of ranks, as bits; passed and lost are parts of members. */
+	uint32_t joining, members, passed, lost;
 };
 
 static uint32_t bits(uint32_t set)
@@ -155,10 +232,14 @@ static uint32_t bits(uint32_t set)
 static bool agrees(const struct barrier *b, const struct model *m)
 {
 	bool same = b->step == m->step && b->joining == bits(m->joining) &&
-		    b->members == bits(m->members) && b->passed == bits(m->passed);
+		    b->members == bits(m->members) && b->passed == bits(m->passed) &&
+		    b->lost == bits(m->lost);
 
 	for (uint32_t r = 0; r < RANKS; r++) {
-		enum barrier_rank want = m->passed >> r & 1    ? BARRIER_PASSED
+		bool lost = m->lost >> r & 1;
+		enum barrier_rank want = m->passed >> r & 1    ? lost ? BARRIER_LOST_PASSED
+								      : BARRIER_PASSED
+					 : lost                ? BARRIER_LOST
 					 : m->members >> r & 1 ? BARRIER_MEMBER
 					 : m->joining >> r & 1 ? BARRIER_JOINING
 							       : BARRIER_ABSENT;
@@ -184,16 +265,33 @@ static bool walk_leave(struct barrier *b, struct model *m, uint32_t r)
 	m->joining &= ~(1u << r);
 	m->members &= ~(1u << r);
 	m->passed &= ~(1u << r);
+	m->lost &= ~(1u << r);
 	return barrier_leave(b, r) == (there ? 0 : -EINVAL);
 }
 
 static bool walk_pass(struct barrier *b, struct model *m, uint32_t r, uint64_t step)
 {
-	bool may = (m->members & ~m->passed) >> r & 1 && step == m->step;
+	bool may = (m->members & ~m->passed & ~m->lost) >> r & 1 && step == m->step;
 
 	if (may)
 		m->passed |= 1u << r;
 	return barrier_pass(b, r, step) == (may ? 0 : -EINVAL);
+}
+
+static bool walk_lose(struct barrier *b, struct model *m, uint32_t r)
+{
+	bool may = (m->members & ~m->lost) >> r & 1;
+
+	m->lost |= (uint32_t)may << r;
+	return barrier_lose(b, r) == (may ? 0 : -EINVAL);
+}
+
+static bool walk_return(struct barrier *b, struct model *m, uint32_t r)
+{
+	bool may = m->lost >> r & 1;
+
+	m->lost &= ~(1u << r);
+	return barrier_return(b, r) == (may ? 0 : -EINVAL);
 }
 
 /* What the round does after each change. */
@@ -224,8 +322,14 @@ static bool walk_once(struct barrier *b, struct model *m, uint64_t *seed)
 	uint32_t r = rnd(seed, RANKS + 1); /* one too many: refused */
 
 	if (r == RANKS)
-		return barrier_join(b, r) && barrier_leave(b, r) && barrier_pass(b, r, b->step);
-	switch (rnd(seed, 8)) {
+		return barrier_join(b, r) && barrier_leave(b, r) &&
+		       barrier_pass(b, r, b->step) && barrier_lose(b, r) && barrier_return(b, r);
+	switch (rnd(seed, 12)) {
+	case 8:
+		return walk_lose(b, m, r);
+	case 9:
+	case 10:
+		return walk_return(b, m, r);
 	case 0:
 		return walk_leave(b, m, r);
 	case 1:
@@ -268,6 +372,9 @@ int main(void)
 	tcase_add_test(t, who_leaves_is_not_waited_for);
 	tcase_add_test(t, a_joiner_waits_for_the_next_step);
 	tcase_add_test(t, all_leave_and_one_comes);
+	tcase_add_test(t, a_lost_member_is_waited_for);
+	tcase_add_test(t, lost_behind_its_barrier);
+	tcase_add_test(t, all_are_lost);
 	tcase_add_test(t, refuses_what_the_state_does_not_allow);
 	tcase_add_loop_test(t, walk_beside_a_model, 0, 8);
 	return run_suite("barrier", t);

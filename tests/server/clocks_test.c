@@ -209,6 +209,42 @@ START_TEST(walk_beside_a_model)
 }
 END_TEST
 
+/* One whose session was lost goes on from its own clock; it may have to wait for the slowest again. */
+START_TEST(who_returns_goes_on_from_its_own_clock)
+{
+	struct clocks c;
+
+	ck_assert_int_eq(clocks_init(&c, 3, 2, 2), 0);
+	ck_assert_int_eq(clocks_join(&c, 0), 0);
+	ck_assert_int_eq(clocks_join(&c, 1), 0);
+	for (uint64_t step = 1; step <= 3; step++)
+		ck_assert_int_eq(clocks_pass(&c, 0, step), 0);
+	ck_assert_int_eq(clocks_leave(&c, 0), 0);
+	ck_assert_int_eq(clocks_return(&c, 0), 0);
+	ck_assert_int_eq(clocks_return(&c, 0), -EINVAL);
+	ck_assert_int_eq(clocks_return(&c, 3), -EINVAL);
+	ck_assert_uint_eq(c.ended[0], 3);
+	ck_assert_uint_eq(clocks_released(&c, 0), 2); /* the other has ended none */
+	clocks_pass(&c, 1, 1);
+	ck_assert_uint_eq(clocks_released(&c, 0), 3);
+	/* Behind the slowest is nobody: it returns as far as that one. */
+	clocks_leave(&c, 1);
+	ck_assert_uint_eq(c.slowest, 3);
+	ck_assert_int_eq(clocks_return(&c, 1), 0);
+	ck_assert_uint_eq(c.ended[1], 3);
+	/* Alone again, it is the slowest itself. */
+	clocks_pass(&c, 1, 4);
+	clocks_pass(&c, 1, 5);
+	clocks_leave(&c, 1);
+	clocks_leave(&c, 0);
+	ck_assert_uint_eq(c.slowest, 3);
+	ck_assert_int_eq(clocks_return(&c, 1), 0);
+	ck_assert_uint_eq(c.slowest, 5);
+	ck_assert_uint_eq(clocks_released(&c, 1), 5);
+	clocks_fini(&c);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("clocks");
@@ -217,6 +253,7 @@ int main(void)
 	tcase_add_test(t, begins_when_enough_have_joined);
 	tcase_add_loop_test(t, the_bound, 0, 4);
 	tcase_add_test(t, the_slowest_leaves);
+	tcase_add_test(t, who_returns_goes_on_from_its_own_clock);
 	tcase_add_test(t, who_joins_late_is_as_far_as_the_slowest);
 	tcase_add_test(t, refuses_what_the_state_does_not_allow);
 	tcase_add_loop_test(t, walk_beside_a_model, 0, 8);

@@ -286,6 +286,86 @@ START_TEST(states_its_memory)
 }
 END_TEST
 
+/* ---- coming back ----------------------------------------------------------------------------- */
+
+struct saved {
+	int64_t key[4];
+	uint64_t touched[4];
+	uint32_t newer[4], older[4];
+	struct keymap_saved all;
+};
+
+/* Rows 0 to 2 in the order 1, 0, 2. */
+static void sound(struct saved *s)
+{
+	*s = (struct saved){.key = {10, 11, 12}, .touched = {5, 4, 5}, .newer = {2, 0, 99, 0},
+			    .older = {1, 99, 0, 0}};
+	s->all = (struct keymap_saved){.used = 3, .newest = 2, .oldest = 1, .evictions = 7,
+				       .keys = s->key, .touched = s->touched, .newer = s->newer,
+				       .older = s->older};
+}
+
+static int restore(const struct saved *s)
+{
+	struct owners o = {0};
+	struct keymap map;
+	uint64_t row;
+	int rc;
+
+	ck_assert_int_eq(keymap_create(3, 1, 2, &map), 0);
+	rc = keymap_restore(&map, &s->all);
+	if (rc == 0) {
+		for (int64_t k = 0; k < 3; k++)
+			ck_assert_uint_eq(keymap_find(&map, 10 + k), k);
+		ck_assert_uint_eq(map.evictions, 7);
+		ck_assert_int_eq(touch1(&map, 20, 8, &row, &o), 0);
+		ck_assert_uint_eq(row, 1); /* the oldest */
+	}
+	keymap_destroy(&map);
+	return rc;
+}
+
+START_TEST(what_was_saved_comes_back)
+{
+	struct keymap map;
+	struct saved s;
+
+	sound(&s);
+	ck_assert_int_eq(restore(&s), 0);
+	s.all.used = 0; /* the rest says nothing then */
+	s.all.newest = 55;
+	ck_assert_int_eq(keymap_create(3, 1, 2, &map), 0);
+	ck_assert_int_eq(keymap_restore(&map, &s.all), 0);
+	ck_assert_uint_eq(map.used, 0);
+	keymap_destroy(&map);
+}
+END_TEST
+
+START_TEST(what_contradicts_itself_is_refused)
+{
+	struct saved s;
+
+	for (int i = 0; i < 12; i++) {
+		sound(&s);
+		switch (i) {
+		case 0: s.all.used = 4; break;
+		case 1: s.all.newest = 3; break;
+		case 2: s.all.oldest = UINT64_MAX; break;
+		case 3: s.key[2] = 10; break;         /* two rows */
+		case 4: s.newer[0] = 1; s.older[1] = 0; break; /* round in circles */
+		case 5: s.newer[0] = 3; break;
+		case 6: s.newer[1] = UINT32_MAX; break;
+		case 7: s.older[2] = 1; break;
+		case 8: s.touched[0] = 6; break;      /* older, and touched later */
+		case 9: s.all.newest = 0; break;      /* before the end */
+		case 10: s.all.used = 2; break;
+		case 11: s.newer[1] = 1; s.older[1] = 1; break;
+		}
+		ck_assert_msg(restore(&s) == -EINVAL, "case %d", i);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("keymap");
@@ -299,5 +379,7 @@ int main(void)
 	tcase_add_test(t, what_is_named_stays);
 	tcase_add_loop_test(t, agrees_with_a_model, 0, 8);
 	tcase_add_test(t, states_its_memory);
+	tcase_add_test(t, what_was_saved_comes_back);
+	tcase_add_test(t, what_contradicts_itself_is_refused);
 	return run_suite("keymap", t);
 }

@@ -106,6 +106,29 @@ START_TEST(limits_of_this_machine)
 }
 END_TEST
 
+/* The sessions of lost trainers may outnumber the trainers, as far as there is room. */
+START_TEST(more_sessions_than_trainers)
+{
+	struct memory_plan one = plan;
+	uint64_t each;
+
+	one.trainers = 0;
+	each = (memory_total(&plan) - memory_total(&one)) / plan.trainers;
+	for (uint32_t i = 0; i < plan.trainers; i++)
+		ck_assert_int_eq(memory_admit(&plan, i, 1), 0); /* it was looked at before */
+	ck_assert_int_eq(memory_admit(&plan, plan.trainers, 0), 0);
+	ck_assert_int_eq(memory_admit(&plan, plan.trainers, memory_total(&plan) + each), 0);
+	ck_assert_int_eq(memory_admit(&plan, plan.trainers, memory_total(&plan) + each - 1),
+			 -ENOMEM);
+	EXPECT_TEXT("4 sessions", "--max-memory", "when the step is over");
+	ck_assert_int_eq(memory_admit(&plan, UINT64_MAX / 2, memory_total(&plan) + each), -ENOMEM);
+	one = plan;
+	one.slots = UINT64_MAX / 8;
+	ck_assert_int_eq(memory_admit(&one, one.trainers, 0), -ENOMEM);
+	EXPECT_TEXT("MemAvailable");
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("memory");
@@ -116,5 +139,6 @@ int main(void)
 	tcase_add_test(t, limits_are_met_exactly);
 	tcase_add_test(t, says_the_sum_and_the_limit);
 	tcase_add_test(t, limits_of_this_machine);
+	tcase_add_test(t, more_sessions_than_trainers);
 	return run_suite("memory", t);
 }
