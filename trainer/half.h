@@ -10,10 +10,16 @@
 
 #include "proto/wire.h"
 
+#if defined(__FLT16_MAX__)
+typedef _Float16 half_float;
+#else /* clang before 15 on x86 knows it by this name alone */
+typedef __fp16 half_float;
+#endif
+
 static inline float half_widen(enum wire_dtype type, const void *at)
 {
 	uint32_t bits = 0;
-	_Float16 half;
+	half_float half;
 	float f;
 
 	switch (type) {
@@ -42,7 +48,7 @@ static inline uint16_t half_bf16(float f)
 
 static inline void half_narrow(enum wire_dtype type, float f, void *at)
 {
-	_Float16 half = (_Float16)f;
+	half_float half = (half_float)f;
 	uint16_t upper = half_bf16(f);
 
 	switch (type) {

@@ -8,15 +8,6 @@
 
 #include "base/err.h"
 
-static bool all_applied(gs_trainer *t, void *arg)
-{
-	for (uint32_t i = 0; i < t->n_params; i++) {
-		if (!push_credited(t->param[i], t->param[i]->pushes))
-			return false;
-	}
-	return true;
-}
-
 static bool step_over(gs_trainer *t, void *arg)
 {
 	return step_released(t, t->step);
@@ -35,14 +26,15 @@ static int settle(gs_trainer *t)
 			return rc;
 	}
 	if (!trainer_is_sync(t))
-		return trainer_wait(t, all_applied, NULL, t->timeout_ms, "gradients to be applied");
+		return trainer_wait(t, push_all_credited, NULL, t->timeout_ms,
+				    "gradients to be applied");
 	return t->posted ? trainer_wait(t, step_over, NULL, t->timeout_ms, "the step's release")
 			 : 0;
 }
 
 static bool has_let_go(gs_trainer *t, void *arg)
 {
-	return t->expect == 0 || (t->closed && t->err == 0);
+	return t->expect == 0 || (t->link.closed && t->err == 0);
 }
 
 int gs_leave(gs_trainer *t)

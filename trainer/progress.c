@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -43,8 +42,8 @@ int trainer_fail(gs_trainer *t, int rc)
 		return trainer_error(t);
 	t->err = rc;
 	snprintf(t->err_text, sizeof(t->err_text), "%s", err_text());
-	if (t->conn)
-		tp_conn_close(t->conn);
+	if (t->link.conn)
+		tp_conn_close(t->link.conn);
 	trainer_changed(t);
 	return rc;
 }
@@ -62,7 +61,7 @@ int trainer_breach(gs_trainer *t)
 	int len = wire_encode(&msg, buf, sizeof(buf));
 	/* As good as can be: the connection is lost for us either way. */
 	if (len > 0)
-		tp_send(t->conn, buf, (size_t)len);
+		tp_send(t->link.conn, buf, (size_t)len);
 	return trainer_fail(t, err_set(EPROTO, "the server broke the protocol: %s", text));
 }
 
@@ -70,18 +69,19 @@ int trainer_breach(gs_trainer *t)
 
 static void on_closed(gs_trainer *t, int status)
 {
-	t->closed = true;
+	t->link.closed = true;
 	if (t->err != 0 || (t->phase == PHASE_LEFT && status == 0))
 		return; /* its reason is known, or it is as it should be */
 	err_set(ECONNRESET, "the server is gone: %s",
-		tp_conn_reason(t->conn)[0] ? tp_conn_reason(t->conn) : "it closed the connection");
+		tp_conn_reason(t->link.conn)[0] ? tp_conn_reason(t->link.conn)
+						: "it closed the connection");
 	trainer_fail(t, status == -EPROTO ? -EPROTO : -ECONNRESET);
 }
 
 static void on_applied(gs_trainer *t, const struct imm *imm)
 {
-	if (imm->block >= t->blocks) {
-		err_set(EPROTO, "credit for block %u; there are %u", imm->block, t->blocks);
+	if (imm->block >= t->link.blocks) {
+		err_set(EPROTO, "credit for block %u; there are %u", imm->block, t->link.blocks);
 		trainer_breach(t);
 	}
 }
@@ -90,7 +90,7 @@ static void on_applied(gs_trainer *t, const struct imm *imm)
  * word was seen, and the next step begun), never early. */
 static void on_release(gs_trainer *t, const struct imm *imm)
 {
-	uint64_t word = t->mail ? word_acquire(t->mail, 0) : 0;
+	uint64_t word = t->link.mail ? word_acquire(t->link.mail, 0) : 0;
 
 	if (t->welcome.mode == WIRE_ASYNC ||
 	    ((word - imm->step) & IMM_STEP_MASK) > IMM_STEP_MASK / 2) {
@@ -102,26 +102,26 @@ static void on_release(gs_trainer *t, const struct imm *imm)
 
 static void on_pulled(gs_trainer *t, const struct imm *imm, uint32_t len)
 {
-	if (imm->block >= t->blocks || !t->pull_asked[imm->block]) {
+	if (imm->block >= t->link.blocks || !t->link.pull_asked[imm->block]) {
 		err_set(EPROTO, "weights of block %u; nobody asked for them", imm->block);
 		trainer_breach(t);
 		return;
 	}
-	gs_param *p = t->owner[imm->block];
+	gs_param *p = t->link.owner[imm->block];
 	if (param_is_table(p)) {
 		if (rows_answered(p, imm->slot == IMM_REFUSED, len) < 0)
 			trainer_breach(t);
 		return;
 	}
 	uint32_t want =
-	    tp_imm_len(t->conn, p->weight_size * block_elems(p, imm->block - p->first_block));
+	    tp_imm_len(t->link.conn, p->weight_size * block_elems(p, imm->block - p->first_block));
 	if (len != want) {
 		err_set(EPROTO, "weights of block %u: %u bytes in the last piece instead of %u",
 			imm->block, len, want);
 		trainer_breach(t);
 		return;
 	}
-	t->pull_asked[imm->block] = 0;
+	t->link.pull_asked[imm->block] = 0;
 	p->pull_left--;
 }
 
@@ -148,6 +148,9 @@ static void on_imm(gs_trainer *t, uint32_t word, uint32_t len)
 
 static void on_event(gs_trainer *t, const struct tp_event *ev)
 {
+	if (ev->conn != t->link.conn)
+		return; /* of one before */
+	t->heard = true;
 	switch (ev->kind) {
 	case TP_EV_IMM:
 		if (t->err == 0)
@@ -158,9 +161,11 @@ static void on_event(gs_trainer *t, const struct tp_event *ev)
 			talk_take(t, ev->msg, ev->len);
 		break;
 	case TP_EV_DONE:
-		/* Only READs are signalled. One that failed is followed by TP_EV_CLOSED, which
-		 * tells; it must not count as data that has come. */
-		if (ev->status == 0)
+		/* Only beats and READs are signalled. One that failed is followed by TP_EV_CLOSED,
+		 * which tells; it must not count as data that has come. */
+		if (ev->cookie == 0)
+			beat_done(t);
+		else if (ev->status == 0)
 			((gs_param *)(uintptr_t)ev->cookie)->pull_left--;
 		break;
 	case TP_EV_ROOM:
@@ -217,8 +222,15 @@ static int ms_until(uint64_t deadline)
 	return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 static void lead(gs_trainer *t, uint64_t deadline)
 {
+	if (t->err != 0)
+		return;
 	t->leader = true;
 	pthread_mutex_unlock(&t->lock);
 	tp_cq_wait(t->cq, ms_until(deadline));
@@ -243,7 +255,7 @@ int trainer_wait(gs_trainer *t, trainer_pred pred, void *arg, uint32_t timeout_m
 		if (t->leader)
 			follow(t, deadline);
 		else if (!poll_batch(t))
-			lead(t, deadline);
+			lead(t, earlier(deadline, beat_look(t)));
 	}
 }
 
@@ -271,19 +283,28 @@ unsigned trainer_forks(void)
 	return forks;
 }
 
+int trainer_check_process(const gs_trainer *t)
+{
+	if (t->forks == forks)
+		return 0;
+	return err_set(EINVAL, "this trainer is the parent process's: a child that was forked "
+			       "connects for itself");
+}
+
 int trainer_enter(gs_trainer *t)
 {
 	if (!t)
 		return err_set(EINVAL, "no trainer (NULL)");
-	if (t->forks != forks)
-		return err_set(EINVAL, "this trainer is the parent process's: a child that was "
-				       "forked connects for itself");
+	if (trainer_check_process(t) < 0)
+		return -EINVAL;
 	pthread_mutex_lock(&t->lock);
-	if (t->err == 0)
+	if (t->err == 0 && !t->coming_back)
 		trainer_poll(t);
-	if (t->err == 0)
+	if (t->err == 0 && !t->coming_back)
 		return 0;
-	int rc = trainer_error(t);
+	int rc = t->coming_back ? err_set(ECONNRESET, "the server is gone, and another thread is in "
+						      "gs_reconnect")
+				: trainer_error(t);
 	pthread_mutex_unlock(&t->lock);
 	return rc;
 }
@@ -309,12 +330,13 @@ void trainer_exit(gs_trainer *t)
 
 static bool is_closed(gs_trainer *t, void *arg)
 {
-	return t->closed;
+	return t->link.closed;
 }
 
 static bool has_room(gs_trainer *t, void *rooms)
 {
-	return t->rooms != *(uint64_t *)rooms;
+	/* Behind a connection's end, which is no error of one that leaves, no room comes. */
+	return t->rooms != *(uint64_t *)rooms || t->link.closed;
 }
 
 int trainer_blocked(gs_trainer *t, int rc, uint64_t rooms)
@@ -340,7 +362,7 @@ int trainer_post(gs_trainer *t, const struct tp_op *ops, int n)
 {
 	while (n > 0) {
 		uint64_t rooms = t->rooms;
-		int rc = tp_post(t->conn, ops, n);
+		int rc = tp_post(t->link.conn, ops, n);
 
 		if (rc > 0) {
 			ops += rc;

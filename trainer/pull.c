@@ -101,13 +101,13 @@ int pull_wait(gs_trainer *t, const struct pull *pull)
 
 static const uint8_t *mapped(const gs_param *p)
 {
-	return p->t->weights_map + p->weights_off;
+	return p->t->link.weights_map + p->weights_off;
 }
 
 /* Before the weights: what is read then is of these updates, or later ones. */
 static void note_seen(gs_param *p)
 {
-	p->seen = 1 + word_acquire(p->t->weights_map, layout_version_off(p->first_block)) / 2;
+	p->seen = 1 + word_acquire(p->t->link.weights_map, layout_version_off(p->first_block)) / 2;
 }
 
 static void mapped_relaxed(gs_param *p, bool still, void *dst)
@@ -121,7 +121,7 @@ static void mapped_relaxed(gs_param *p, bool still, void *dst)
 
 static bool mapped_block(gs_param *p, uint32_t i, uint8_t *dst)
 {
-	const uint8_t *map = p->t->weights_map;
+	const uint8_t *map = p->t->link.weights_map;
 	uint64_t word_off = layout_version_off(p->first_block + i);
 	uint64_t at = block_first_elem(p, i) * p->weight_size;
 
@@ -192,7 +192,7 @@ bool pull_stands_still(const gs_trainer *t, const struct pull *pull)
 	if (!trainer_is_sync(t) || t->posted)
 		return false;
 	for (uint32_t i = 0; i < pull->n; i++) {
-		if (pull->param[i]->push_step == t->step)
+		if (pull->param[i]->push_step == t->step || pull->param[i]->touched_step == t->step)
 			return false;
 	}
 	return true;
@@ -247,7 +247,7 @@ int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n
 		return rc;
 	if (how == GS_ORDERED || by_queue(&pull))
 		return pull_queue(t, &pull);
-	if (t->weights_map)
+	if (t->link.weights_map)
 		return pull_mapped(&pull, how);
 	return how == GS_RELAXED ? pull_wire_relaxed(t, &pull) : pull_wire_consistent(t, &pull);
 }
@@ -265,10 +265,10 @@ int gs_weights_view(gs_trainer *t, gs_param *p, const void **out)
 	if (rc < 0)
 		return rc;
 	rc = check_params(t, &p, 1);
-	if (rc == 0 && !t->weights_map)
+	if (rc == 0 && !t->link.weights_map)
 		rc = err_set(EOPNOTSUPP,
 			     "weights can be looked at in place over shm only; this is %s",
-			     tp_conn_transport(t->conn));
+			     t->transport);
 	if (rc == 0 && (p->by_queue || p->wire.storage == WIRE_HASHED))
 		rc = err_set(EOPNOTSUPP, "the weights of \"%s\" are not looked at in place: %s",
 			     p->wire.name,
@@ -297,8 +297,8 @@ int gs_block_version(gs_trainer *t, gs_param *p, uint64_t elem, uint64_t *out)
 	if (rc < 0)
 		return rc;
 	uint32_t block = p->first_block + (uint32_t)(elem / p->block_elems);
-	if (t->weights_map)
-		word = word_acquire(t->weights_map, layout_version_off(block));
+	if (t->link.weights_map)
+		word = word_acquire(t->link.weights_map, layout_version_off(block));
 	else
 		rc = pull_wire_version(p, block, &word);
 	if (rc == 0)

@@ -12,20 +12,20 @@ int pull_queue_ask(gs_param *p, uint32_t first, uint32_t end)
 	int rc = 0;
 
 	/* A word that carries nothing, from and to padding; not the barrier's. */
-	uint8_t *source = ((struct layout_mailbox_head *)(void *)t->mail)->pad + 8;
+	uint8_t *source = ((struct layout_mailbox_head *)(void *)t->link.mail)->pad + 8;
 	for (uint32_t i = first; rc == 0 && i < end; i++) {
 		struct tp_op op = {
 		    .kind = TP_OP_WRITE,
 		    .flags = TP_F_IMM,
 		    .imm = imm_block(IMM_PULL, p->first_block + i, 0, false),
 		    .local = source,
-		    .region = t->mailbox_region,
-		    .remote = t->slot_mem,
+		    .region = t->link.mailbox_region,
+		    .remote = t->link.slot_mem,
 		    .offset = offsetof(struct layout_slots_head, pad),
 		    .len = 8,
 		};
 
-		t->pull_asked[p->first_block + i] = 1;
+		t->link.pull_asked[p->first_block + i] = 1;
 		p->pull_left++;
 		rc = chain_add(&chain, &op);
 	}

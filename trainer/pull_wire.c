@@ -11,7 +11,7 @@
 
 static uint64_t *scratch(gs_trainer *t, uint32_t block)
 {
-	return (uint64_t *)tp_arena_base(t->local) + 2 * (uint64_t)block;
+	return (uint64_t *)tp_arena_base(t->link.local) + 2 * (uint64_t)block;
 }
 
 static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
@@ -23,8 +23,8 @@ static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
 	    .kind = TP_OP_READ,
 	    .flags = TP_F_SIGNAL | flags,
 	    .local = param_landing(p) + at,
-	    .region = t->mailbox_region,
-	    .remote = t->weights,
+	    .region = t->link.mailbox_region,
+	    .remote = t->link.weights,
 	    .offset = p->weights_off + at,
 	    .len = block_elems(p, i) * p->weight_size,
 	    .cookie = (uintptr_t)p,
@@ -39,8 +39,8 @@ static struct tp_op read_version(gs_param *p, uint32_t block, int which, unsigne
 	    .kind = TP_OP_READ,
 	    .flags = TP_F_SIGNAL | flags,
 	    .local = scratch(t, block) + which,
-	    .region = t->local_region,
-	    .remote = t->weights,
+	    .region = t->link.local_region,
+	    .remote = t->link.weights,
 	    .offset = layout_version_off(block),
 	    .len = 8,
 	    .cookie = (uintptr_t)p,

@@ -2,9 +2,9 @@
  *
  * Gradients on their way out.
  *
- * A push belongs to one thread from the moment that it counts itself in p->pushes. Its slot is then
- * nobody else's until the credits have passed it, so filling and sending it needs no lock but for
- * the posts.
+ * A push belongs to one thread from the moment that it counts itself in p->out.pushes.
+ * Its slot is then nobody else's until the credits have passed it, so filling and sending it needs
+ * no lock but for the posts.
  */
 #include "trainer/trainer.h"
 
@@ -21,7 +21,7 @@
 
 uint8_t *push_slot(const gs_param *p, uint64_t push)
 {
-	return p->ring + credits_slot(push, p->t->slots) * p->ring_stride;
+	return p->out.ring + credits_slot(push, p->t->link.slots) * p->out.stride;
 }
 
 /* ---- credits --------------------------------------------------------------------------------- */
@@ -29,19 +29,28 @@ uint8_t *push_slot(const gs_param *p, uint64_t push)
 bool push_credited(gs_param *p, uint64_t wanted)
 {
 	gs_trainer *t = p->t;
-	uint32_t blocks = param_is_table(p) ? 1 : p->blocks; /* a table's credits are its first's */
 
-	for (uint32_t i = 0; wanted > 0 && i < blocks; i++) {
+	for (uint32_t i = 0; wanted > 0 && i < param_words(p); i++) {
 		uint32_t block = p->first_block + i;
-		uint64_t credit = word_acquire(t->mail, layout_credit_off(block));
+		uint64_t credit = word_acquire(t->link.mail, layout_credit_off(block));
+		uint64_t lead = trainer_is_sync(t) ? 0 : t->link.skip[block];
 
-		if (!credits_plausible(credit, p->pushes)) {
+		if (!credits_plausible(credit, p->out.pushes) && credit > lead) {
 			err_set(EPROTO, "block %u: credit for %llu pushes of %llu", block,
-				(unsigned long long)credit, (unsigned long long)p->pushes);
+				(unsigned long long)credit, (unsigned long long)p->out.pushes);
 			trainer_breach(t);
 			return false;
 		}
-		if (credit < wanted)
+		if (credit < wanted && lead < wanted)
+			return false;
+	}
+	return true;
+}
+
+bool push_all_credited(gs_trainer *t, void *arg)
+{
+	for (uint32_t i = 0; i < t->n_params; i++) {
+		if (!push_credited(t->param[i], t->param[i]->out.pushes))
 			return false;
 	}
 	return true;
@@ -59,83 +68,115 @@ static bool is_credited(gs_trainer *t, void *arg)
 	return push_credited(w->p, w->pushes);
 }
 
-int push_wait_credited(gs_trainer *t, gs_param *p)
+int push_wait_for(gs_param *p, uint64_t pushes)
 {
-	struct wanted w = {p, credits_needed(p->pushes, t->slots)};
+	struct wanted w = {p, pushes};
 
-	return w.pushes == 0 ? 0 : trainer_wait(t, is_credited, &w, 0, "a free slot");
+	return pushes == 0 ? 0 : trainer_wait(p->t, is_credited, &w, 0, "a free slot");
 }
 
 /* The slot of the next push. In sync mode the release of a step is the credit for all of it, and a
  * step is pushed only once the one before it is released: the slot is free. */
 static int wait_for_slot(gs_trainer *t, gs_param *p)
 {
-	return trainer_is_sync(t) ? 0 : push_wait_credited(t, p);
+	return trainer_is_sync(t) ? 0
+				  : push_wait_for(p, credits_needed(p->out.pushes, t->link.slots));
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Async: one answer a push, when its last block is applied. Sync: the release answers. Initial
- * weights are answered in both. */
-static bool wants_answer(const gs_param *p, enum imm_kind kind, uint32_t i)
+bool push_is_in(const gs_param *p, uint32_t i, uint64_t push)
 {
-	if (kind == IMM_GRAD && trainer_is_sync(p->t))
-		return false;
-	return i + 1 == p->blocks;
+	const gs_trainer *t = p->t;
+	uint8_t skip = t->link.skip[p->first_block + i];
+
+	return trainer_is_sync(t) ? skip && p->push_step == t->first_step : push < skip;
 }
 
-/* What the server has to know about the push, if it is anything that it was not told for this slot
- * before. Over shm the head is the server's memory; over a network its copy is sent ahead. */
-int push_head(struct chain *chain, gs_param *p, uint32_t slot, uint32_t rows, uint32_t flags)
+/* Behind the last block that is to be sent. */
+static uint32_t end_of_sent(const gs_param *p, uint64_t push)
 {
-	gs_trainer *t = p->t;
+	uint32_t end = p->blocks;
+
+	while (end > 0 && push_is_in(p, end - 1, push))
+		end--;
+	return end;
+}
+
+/* Async: one answer a push, when its last block is applied. Sync: the release answers. Initial
+ * weights are answered in both. */
+static bool wants_answer(const gs_param *p, enum imm_kind kind)
+{
+	return kind == IMM_INIT || !trainer_is_sync(p->t);
+}
+
+struct layout_push_head push_head(const gs_param *p, uint32_t rows, uint32_t flags)
+{
+	const gs_trainer *t = p->t;
 	float scale = p->accumulate > 1 ? p->sum_scale : t->grad_scale;
-	struct layout_push_head head = {
+
+	return (struct layout_push_head){
 	    .weight = t->samples == 1 ? 0 : t->samples,
 	    .scale = scale == 1 ? 0 : scale,
 	    .seen = trainer_is_sync(t) ? 0 : p->seen,
 	    .rows = rows,
 	    .flags = flags,
 	};
-	struct tp_op op = {
-	    .kind = TP_OP_WRITE,
-	    .local = &p->heads[slot],
-	    .region = t->local_region,
-	    .remote = t->slot_mem,
-	    .offset = p->heads_off + slot * sizeof(head),
-	    .len = sizeof(head),
-	};
-
-	if (memcmp(&p->heads[slot], &head, sizeof(head)) == 0)
-		return 0;
-	p->heads[slot] = head;
-	return t->local ? chain_add(chain, &op) : 0;
 }
 
-/* Blocks first .. end-1, from the ring; with the lock held. */
-static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t first, uint32_t end)
+/* If it is anything that the server was not told for this slot before. Over shm the head is the
+ * server's memory; over a network its copy is sent ahead. */
+int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
+		   const struct layout_push_head *head)
 {
 	gs_trainer *t = p->t;
-	uint32_t slot = credits_slot(push, t->slots);
+	struct tp_op op = {
+	    .kind = TP_OP_WRITE,
+	    .local = &p->out.heads[slot],
+	    .region = t->link.local_region,
+	    .remote = t->link.slot_mem,
+	    .offset = p->heads_off + slot * sizeof(*head),
+	    .len = sizeof(*head),
+	};
+
+	if (memcmp(&p->out.heads[slot], head, sizeof(*head)) == 0)
+		return 0;
+	p->out.heads[slot] = *head;
+	return t->link.local ? chain_add(chain, &op) : 0;
+}
+
+/* Blocks first .. end-1, from the ring, but those that the server has. */
+static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t first, uint32_t end,
+		       const struct layout_push_head *head)
+{
+	gs_trainer *t = p->t;
+	uint32_t slot = credits_slot(push, t->link.slots), last = end_of_sent(p, push);
 	struct chain chain = {.t = t};
-	int rc = first == 0 && kind == IMM_GRAD ? push_head(&chain, p, slot, 0, 0) : 0;
+	int rc = head ? push_head_post(&chain, p, slot, head) : 0;
 
 	for (uint32_t i = first; rc == 0 && i < end; i++) {
 		uint64_t at = block_first_elem(p, i) * p->grad_size;
 		struct tp_op op = {
 		    .kind = TP_OP_WRITE,
 		    .flags = TP_F_IMM,
-		    .imm = imm_block(kind, p->first_block + i, slot, wants_answer(p, kind, i)),
+		    .imm = imm_block(kind, p->first_block + i, slot,
+				     wants_answer(p, kind) && i + 1 == last),
 		    .local = push_slot(p, push) + at,
-		    .region = t->local_region,
-		    .remote = t->slot_mem,
+		    .region = t->link.local_region,
+		    .remote = t->link.slot_mem,
 		    .offset = p->slots_off + slot * p->slots_stride + at,
 		    .len = block_elems(p, i) * p->grad_size,
 		};
 
-		rc = chain_add(&chain, &op);
+		if (!push_is_in(p, i, push))
+			rc = chain_add(&chain, &op);
 	}
 	return rc < 0 ? rc : chain_flush(&chain);
+}
+
+int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head)
+{
+	return post_blocks(p, IMM_GRAD, push, 0, p->blocks, head);
 }
 
 static uint32_t end_of_piece(const gs_param *p, uint32_t first)
@@ -165,7 +206,9 @@ static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const void 
 			       n * p->grad_size);
 		}
 		pthread_mutex_lock(&t->lock);
-		rc = post_blocks(p, kind, push, first, end);
+		struct layout_push_head head = push_head(p, 0, 0);
+		rc = post_blocks(p, kind, push, first, end,
+				 first == 0 && kind == IMM_GRAD ? &head : NULL);
 		pthread_mutex_unlock(&t->lock);
 	}
 	return rc;
@@ -179,9 +222,9 @@ static int send_halves(gs_param *p, unsigned shift)
 	gs_trainer *t = p->t;
 
 	pthread_mutex_lock(&t->lock);
-	int rc = push_wait_credited(t, p);
-	uint64_t push = p->pushes;
-	p->pushes += rc == 0;
+	int rc = push_wait_for(p, credits_needed(p->out.pushes, t->link.slots));
+	uint64_t push = p->out.pushes;
+	p->out.pushes += rc == 0;
 	pthread_mutex_unlock(&t->lock);
 	uint8_t *slot = push_slot(p, push);
 	for (uint64_t i = 0; rc == 0 && i < p->elems; i++) {
@@ -203,7 +246,7 @@ int push_initial(gs_param *p)
 		return rc < 0 ? rc : send_halves(p, 0);
 	}
 	pthread_mutex_lock(&p->t->lock);
-	uint64_t push = p->pushes++;
+	uint64_t push = p->out.pushes++;
 	pthread_mutex_unlock(&p->t->lock);
 	return send_from(p, IMM_INIT, push, p->init_data);
 }
@@ -263,46 +306,74 @@ int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out)
 	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	*out = p->accumulate > 1 ? p->addend : push_slot(p, p->pushes);
+	*out = p->accumulate > 1 ? p->addend : push_slot(p, p->out.pushes);
 	trainer_exit(t);
 	return 0;
 }
 
-/* With the lock: the number of the next push, which is the caller's. */
-static uint64_t begin_push(gs_trainer *t, gs_param *p)
+bool push_begin(gs_param *p)
 {
-	p->push_step = t->step;
-	return p->pushes++;
+	p->push_step = p->t->step;
+	p->begun = p->made + 1;
+	return p->made >= p->out.base;
+}
+
+void push_made(gs_param *p)
+{
+	p->made = p->begun;
+	p->made_step = p->push_step;
+	p->out.end = p->out.pushes;
+}
+
+/* The next push, its slot being free: of `grad`; where pushes are accumulated, of the sum, and
+ * `grad` (unless it is NULL) on top. What is in the sum stays there if it fails. With the lock,
+ * which it lets go of meanwhile. */
+static int make_push(gs_param *p, const void *grad, float scale)
+{
+	gs_trainer *t = p->t;
+	bool sends = push_begin(p);
+	uint64_t push = p->out.pushes;
+	uint8_t *slot = push_slot(p, push);
+	int rc = 0;
+
+	p->out.pushes += sends;
+	pthread_mutex_unlock(&t->lock);
+	if (sends && p->accumulate > 1) {
+		sum_write(p, grad, scale, slot);
+		grad = slot;
+	}
+	if (sends)
+		rc = send_from(p, IMM_GRAD, push, grad);
+	pthread_mutex_lock(&t->lock);
+	if (rc < 0)
+		return rc;
+	push_made(p);
+	p->accumulated = 0;
+	return 0;
 }
 
 int push_flush(gs_param *p)
 {
-	gs_trainer *t = p->t;
-
 	if (p->accumulated == 0)
 		return 0;
-	int rc = wait_for_slot(t, p);
-	if (rc < 0)
-		return rc;
-	uint64_t push = begin_push(t, p);
-	pthread_mutex_unlock(&t->lock);
-	sum_take(p, push_slot(p, push));
-	rc = send_from(p, IMM_GRAD, push, push_slot(p, push));
-	pthread_mutex_lock(&t->lock);
-	return rc;
+	int rc = wait_for_slot(p->t, p);
+	return rc < 0 ? rc : make_push(p, NULL, 1);
 }
 
-static int push_accumulated(gs_trainer *t, gs_param *p, const void *grad, float scale)
+/* With the lock. */
+static int push_accumulated(gs_param *p, const void *grad)
 {
-	sum_add(p, grad, scale);
-	if (p->accumulated < p->accumulate)
+	gs_trainer *t = p->t;
+	float scale = t->grad_scale;
+
+	if (p->accumulated + 1 < p->accumulate) {
+		pthread_mutex_unlock(&t->lock);
+		sum_add(p, grad, scale);
+		pthread_mutex_lock(&t->lock);
 		return 0;
-	int rc = trainer_enter_working(t);
-	if (rc < 0)
-		return rc;
-	rc = push_flush(p);
-	trainer_exit(t);
-	return rc;
+	}
+	int rc = wait_for_slot(t, p);
+	return rc < 0 ? rc : make_push(p, grad, scale);
 }
 
 int gs_push(gs_trainer *t, gs_param *p, const void *grad)
@@ -312,22 +383,31 @@ int gs_push(gs_trainer *t, gs_param *p, const void *grad)
 	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	if (p->accumulate > 1) {
-		float scale = t->grad_scale;
-
-		trainer_exit(t);
-		return push_accumulated(t, p, grad, scale);
-	}
-	uint64_t push = begin_push(t, p);
+	rc = p->accumulate > 1 ? push_accumulated(p, grad) : make_push(p, grad, 1);
 	trainer_exit(t);
-	return send_from(p, IMM_GRAD, push, grad);
+	return rc;
+}
+
+int gs_pushes(gs_trainer *t, gs_param *p, uint64_t *out)
+{
+	if (!out)
+		return err_set(EINVAL, "gs_pushes: NULL");
+	int rc = push_enter(t, p);
+	if (rc < 0)
+		return rc;
+	if (!trainer_is_sync(t))
+		*out = p->made;
+	else
+		*out = p->made_step > p->kept_step ? p->made_step : p->kept_step;
+	trainer_exit(t);
+	return 0;
 }
 
 static int wait_applied(gs_trainer *t, gs_param *p)
 {
 	if (!trainer_is_sync(t)) {
 		int rc = push_flush(p);
-		struct wanted w = {p, p->pushes};
+		struct wanted w = {p, p->out.pushes};
 
 		return rc < 0 ? rc : trainer_wait(t, is_credited, &w, 0, "gradients to be applied");
 	}

@@ -67,60 +67,101 @@ static void fill_slot(gs_param *p, uint64_t push, const struct rows *piece)
 }
 
 /* With the lock. Each piece asks for an answer: the next ones wait for its slot. */
-static int post_piece(gs_param *p, uint64_t push, uint32_t n, bool more)
+int rows_post(gs_param *p, uint64_t push, const struct layout_push_head *head)
 {
 	gs_trainer *t = p->t;
-	uint32_t slot = credits_slot(push, t->slots);
+	uint32_t slot = credits_slot(push, t->link.slots);
 	struct chain chain = {.t = t};
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
 	    .flags = TP_F_IMM,
 	    .imm = imm_block(IMM_GRAD, p->first_block, slot, true),
 	    .local = push_slot(p, push),
-	    .region = t->local_region,
-	    .remote = t->slot_mem,
+	    .region = t->link.local_region,
+	    .remote = t->link.slot_mem,
 	    .offset = p->slots_off + slot * p->slots_stride,
-	    .len = layout_slot_bytes(n, param_dim(p) * p->grad_size),
+	    .len = layout_slot_bytes(head->rows, param_dim(p) * p->grad_size),
 	};
-	int rc = push_head(&chain, p, slot, n, more ? LAYOUT_MORE_ROWS : 0);
+	int rc = push_head_post(&chain, p, slot, head);
 
 	if (rc == 0)
 		rc = chain_add(&chain, &op);
 	return rc < 0 ? rc : chain_flush(&chain);
 }
 
-static int send_piece(gs_param *p, const struct rows *piece, bool more)
+/* A piece's slot is free when it is merged; but as long as not all of its push is, what came of it
+ * goes with the connection, so all of it is kept here. (Not of the push that is under way:
+ * wait_if_long.) */
+static int wait_for_slot(gs_param *p, const struct span *push)
 {
-	gs_trainer *t = p->t;
+	struct span *last = &p->out.span[credits_slot(p->out.pushes, p->t->link.slots)];
+	uint64_t whole = last->first == push->first ? 0 : last->end;
+	uint64_t merged = credits_needed(p->out.pushes, p->t->link.slots);
 
-	pthread_mutex_lock(&t->lock);
-	int rc = push_wait_credited(t, p);
-	uint64_t push = p->pushes;
-	p->pushes += rc == 0;
-	pthread_mutex_unlock(&t->lock);
-	if (rc < 0)
-		return rc;
-	fill_slot(p, push, piece);
-	pthread_mutex_lock(&t->lock);
-	rc = post_piece(p, push, piece->n, more);
-	pthread_mutex_unlock(&t->lock);
-	return rc;
+	return push_wait_for(p, whole > merged ? whole : merged);
 }
 
+/* The number of the next piece, with the lock let go of meanwhile. */
+static int begin_piece(gs_param *p, const struct span *push, uint64_t *out)
+{
+	int rc = wait_for_slot(p, push);
+
+	if (rc < 0)
+		return rc;
+	*out = p->out.pushes++;
+	p->out.span[credits_slot(*out, p->t->link.slots)] = *push;
+	return 0;
+}
+
+static int send_piece(gs_param *p, const struct span *push, const struct rows *piece, bool more)
+{
+	gs_trainer *t = p->t;
+	uint64_t number;
+	int rc = begin_piece(p, push, &number);
+
+	if (rc < 0)
+		return rc;
+	pthread_mutex_unlock(&t->lock);
+	fill_slot(p, number, piece);
+	pthread_mutex_lock(&t->lock);
+	struct layout_push_head head = push_head(p, piece->n, more ? LAYOUT_MORE_ROWS : 0);
+	return rows_post(p, number, &head);
+}
+
+/* A push that is longer than the slots can't be sent again from them: it is made when all of it is
+ * merged. */
+static int wait_if_long(gs_param *p, const struct span *push)
+{
+	return push->end - push->first > p->t->link.slots ? push_wait_for(p, push->end) : 0;
+}
+
+/* With the lock, let go of meanwhile. */
 static int send_rows(gs_param *p, const struct rows *all)
 {
-	uint64_t row = param_dim(p) * p->grad_size;
-	uint32_t at = 0;
+	uint64_t row = param_dim(p) * p->grad_size, first = p->out.pushes;
+	uint32_t slot_rows = p->wire.slot_rows, at = 0;
+	struct span push = {first, first + (all->n ? (all->n - 1) / slot_rows + 1 : 1)};
 	int rc;
 
 	do {
-		uint32_t left = all->n - at,
-			 n = p->wire.slot_rows < left ? p->wire.slot_rows : left;
+		uint32_t left = all->n - at, n = slot_rows < left ? slot_rows : left;
 		struct rows piece = {all->ids + at, all->values + at * row, n};
 
-		rc = send_piece(p, &piece, n < left);
+		rc = send_piece(p, &push, &piece, n < left);
 		at += n;
 	} while (rc == 0 && at < all->n);
+	return rc < 0 ? rc : wait_if_long(p, &push);
+}
+
+static int make_push(gs_param *p, const struct rows *all)
+{
+	bool sends = push_begin(p);
+	int rc = 0;
+
+	if (sends && !push_is_in(p, 0, p->out.pushes))
+		rc = send_rows(p, all);
+	if (rc == 0)
+		push_made(p);
 	return rc;
 }
 
@@ -169,7 +210,7 @@ int gs_push_rows(gs_trainer *t, gs_param *p, const int64_t *ids, const void *val
 		return rc;
 	rc = push_allowed(t, p);
 	if (rc == 0)
-		p->push_step = t->step;
+		rc = make_push(p, &all);
 	trainer_exit(t);
-	return rc < 0 ? rc : send_rows(p, &all);
+	return rc;
 }

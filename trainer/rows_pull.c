@@ -26,7 +26,7 @@ int rows_answered(gs_param *p, bool refused, uint32_t len)
 {
 	gs_trainer *t = p->t;
 	uint64_t bytes = refused ? sizeof(int64_t) : p->rows_asked * param_row_bytes(p);
-	uint32_t want = tp_imm_len(t->conn, bytes);
+	uint32_t want = tp_imm_len(t->link.conn, bytes);
 
 	if (refused && p->wire.storage != WIRE_HASHED)
 		return err_set(EPROTO, "table \"%s\": a pull is refused, and all its rows exist",
@@ -35,7 +35,7 @@ int rows_answered(gs_param *p, bool refused, uint32_t len)
 		return err_set(EPROTO,
 			       "rows of table \"%s\": %u bytes in the last piece instead of %u",
 			       p->wire.name, len, want);
-	t->pull_asked[p->first_block] = 0;
+	t->link.pull_asked[p->first_block] = 0;
 	p->rows_refused = refused;
 	p->pull_left--;
 	return 0;
@@ -49,13 +49,13 @@ static int ask(gs_param *p, uint32_t n)
 	    .flags = TP_F_IMM,
 	    .imm = imm_block(IMM_PULL, p->first_block, 0, false),
 	    .local = p->request,
-	    .region = t->local_region,
-	    .remote = t->slot_mem,
+	    .region = t->link.local_region,
+	    .remote = t->link.slot_mem,
 	    .offset = p->request_off,
 	    .len = layout_request_bytes(n),
 	};
 
-	t->pull_asked[p->first_block] = 1;
+	t->link.pull_asked[p->first_block] = 1;
 	p->rows_asked = n;
 	p->pull_left++;
 	return trainer_post(t, &op, 1);
@@ -98,12 +98,12 @@ int rows_gather(gs_param *p, const int64_t *ids, uint32_t n, void *dst)
 
 static const uint8_t *mapped_at(const gs_param *p, int64_t row)
 {
-	return p->t->weights_map + p->weights_off + (uint64_t)row * param_row_bytes(p);
+	return p->t->link.weights_map + p->weights_off + (uint64_t)row * param_row_bytes(p);
 }
 
 static bool mapped_row(const gs_param *p, int64_t row, void *dst)
 {
-	const uint8_t *map = p->t->weights_map;
+	const uint8_t *map = p->t->link.weights_map;
 	uint64_t word_off = layout_version_off(param_row_block(p, row));
 
 	for (int try = 0; try < ROW_TRIES; try++) {
@@ -144,7 +144,7 @@ static bool reads_are_cheaper(gs_param *p, const int64_t *ids, size_t n, bool st
 {
 	uint64_t row = param_row_bytes(p), reads;
 
-	if (p->t->weights_map)
+	if (p->t->link.weights_map)
 		return still || row < 1024 || n < 256;
 	reads = rows_count_reads(p, ids, n, still);
 	return reads <= 16 + n / 20 + n * row / 10240;
@@ -165,8 +165,8 @@ static int pull_batch(gs_param *p, const int64_t *ids, uint32_t n, enum gs_rows_
 {
 	if (way == GS_ROWS_GATHER)
 		return rows_gather(p, ids, n, dst);
-	return p->t->weights_map ? read_mapped(p, ids, n, still, dst)
-				 : rows_read_wire(p, ids, n, still, dst);
+	return p->t->link.weights_map ? read_mapped(p, ids, n, still, dst)
+				      : rows_read_wire(p, ids, n, still, dst);
 }
 
 static int pull_batches(gs_param *p, const int64_t *ids, size_t n, enum gs_rows_way way, bool still,

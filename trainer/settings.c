@@ -76,9 +76,10 @@ int gs_get_counts(gs_trainer *t, struct gs_counts *out)
 	int rc = trainer_enter_working(t);
 	if (rc < 0)
 		return rc;
-	out->nonfinite = word_acquire(t->mail, offsetof(struct layout_mailbox_head, nonfinite));
-	out->skipped = word_acquire(t->mail, offsetof(struct layout_mailbox_head, skipped));
-	out->refused = word_acquire(t->mail, offsetof(struct layout_mailbox_head, refused));
+	out->nonfinite =
+	    word_acquire(t->link.mail, offsetof(struct layout_mailbox_head, nonfinite));
+	out->skipped = word_acquire(t->link.mail, offsetof(struct layout_mailbox_head, skipped));
+	out->refused = word_acquire(t->link.mail, offsetof(struct layout_mailbox_head, refused));
 	trainer_exit(t);
 	return 0;
 }
@@ -90,13 +91,14 @@ static bool is_noticed(gs_trainer *t, void *count)
 
 int trainer_refused(gs_trainer *t)
 {
-	uint64_t count = word_acquire(t->mail, offsetof(struct layout_mailbox_head, refused));
+	uint64_t count = word_acquire(t->link.mail, offsetof(struct layout_mailbox_head, refused));
 	/* The count comes with what was waited for, and the notice by itself. */
 	int rc = trainer_wait(t, is_noticed, &count, t->timeout_ms, "the notice of a refused push");
 	int refused = t->refused;
 
 	if (rc == -ETIMEDOUT) {
-		err_set(EPROTO, "a push was refused, and in %u ms no notice said why", t->timeout_ms);
+		err_set(EPROTO, "a push was refused, and in %u ms no notice said why",
+			t->timeout_ms);
 		return trainer_breach(t);
 	}
 	if (rc < 0)

@@ -56,16 +56,16 @@ static int check_grant(gs_trainer *t)
 		return err_set(ENOMEM, "no memory for %u parameters", t->n_params);
 	for (uint32_t i = 0; i < t->n_params; i++)
 		need[i] = need_of(t->param[i]);
-	int rc = grant_check(&t->grant, need, t->n_params);
-	t->mailbox_len = rc < 0 ? 0 : grant_mailbox_len(&t->grant, need, t->n_params);
+	int rc = grant_check(&t->link.grant, need, t->n_params);
+	t->link.mailbox_len = rc < 0 ? 0 : grant_mailbox_len(&t->link.grant, need, t->n_params);
 	free(need);
 	return rc == -EPROTO ? trainer_breach(t) : rc;
 }
 
 static int agree(gs_trainer *t)
 {
-	t->grant.place = calloc(t->n_params, sizeof(*t->grant.place));
-	if (!t->grant.place)
+	t->link.grant.place = calloc(t->n_params, sizeof(*t->link.grant.place));
+	if (!t->link.grant.place)
 		return err_set(ENOMEM, "no memory for %u parameters", t->n_params);
 	t->expect = WIRE_GRANT;
 	int rc = send_declares(t);
@@ -78,13 +78,15 @@ static int agree(gs_trainer *t)
 
 static int adopt_grant(gs_trainer *t)
 {
-	t->slots = t->grant.slots;
-	t->owner = calloc(t->grant.blocks, sizeof(t->owner[0]));
-	t->pull_asked = calloc(t->grant.blocks, sizeof(t->pull_asked[0]));
-	if (!t->owner || !t->pull_asked)
-		return err_set(ENOMEM, "no memory for %u blocks", t->grant.blocks);
+	t->link.slots = t->link.grant.slots;
+	t->link.owner = calloc(t->link.grant.blocks, sizeof(t->link.owner[0]));
+	t->link.pull_asked = calloc(t->link.grant.blocks, sizeof(t->link.pull_asked[0]));
+	t->link.kept = calloc(t->link.grant.blocks, sizeof(t->link.kept[0]));
+	t->link.skip = calloc(t->link.grant.blocks, sizeof(t->link.skip[0]));
+	if (!t->link.owner || !t->link.pull_asked || !t->link.kept || !t->link.skip)
+		return err_set(ENOMEM, "no memory for %u blocks", t->link.grant.blocks);
 	for (uint32_t i = 0; i < t->n_params; i++) {
-		const struct wire_place *place = &t->grant.place[i];
+		const struct wire_place *place = &t->link.grant.place[i];
 		gs_param *p = t->param[i];
 
 		p->block_elems = place->block_elems;
@@ -97,23 +99,24 @@ static int adopt_grant(gs_trainer *t)
 		p->landing_off = place->landing_off;
 		p->request_off = place->request_off;
 		for (uint32_t b = 0; b < p->blocks; b++)
-			t->owner[p->first_block + b] = p;
+			t->link.owner[p->first_block + b] = p;
 	}
-	t->blocks = t->grant.blocks;
+	t->link.blocks = t->link.grant.blocks;
 	return 0;
 }
 
 static int attach_remotes(gs_trainer *t)
 {
-	struct tp_ref weights = {t->grant.weights.addr, t->grant.weights.len, t->grant.weights.key};
-	struct tp_ref slots = {t->grant.slot_mem.addr, t->grant.slot_mem.len,
-			       t->grant.slot_mem.key};
-	int rc = tp_attach(t->conn, &weights, TP_PEER_READ, weights.len, &t->weights);
+	struct tp_ref weights = {t->link.grant.weights.addr, t->link.grant.weights.len,
+				 t->link.grant.weights.key};
+	struct tp_ref slots = {t->link.grant.slot_mem.addr, t->link.grant.slot_mem.len,
+			       t->link.grant.slot_mem.key};
+	int rc = tp_attach(t->link.conn, &weights, TP_PEER_READ, weights.len, &t->link.weights);
 
 	if (rc < 0)
 		return err_wrap(rc, "the server's weights");
-	t->weights_map = tp_remote_map(t->weights);
-	rc = tp_attach(t->conn, &slots, TP_PEER_WRITE, slots.len, &t->slot_mem);
+	t->link.weights_map = tp_remote_map(t->link.weights);
+	rc = tp_attach(t->link.conn, &slots, TP_PEER_WRITE, slots.len, &t->link.slot_mem);
 	return rc < 0 ? err_wrap(rc, "the server's gradient slots") : 0;
 }
 
@@ -121,13 +124,14 @@ static int attach_remotes(gs_trainer *t)
  * weights, and over shm only ordered pulls need it: page by page, as they land. */
 static int make_mailbox(gs_trainer *t)
 {
-	uint64_t len = t->mailbox_len;
-	int rc = tp_arena_create("gradslot mailbox", len, 0, &t->mailbox);
+	uint64_t len = t->link.mailbox_len;
+	int rc = tp_arena_create("gradslot mailbox", len, 0, &t->link.mailbox);
 
 	if (rc == 0) {
-		t->mail = tp_arena_base(t->mailbox);
-		memset(tp_arena_base(t->mailbox), 0, layout_landing_start(t->blocks));
-		rc = tp_expose(t->conn, t->mailbox, TP_PEER_WRITE, &t->mailbox_region);
+		t->link.mail = tp_arena_base(t->link.mailbox);
+		memset(tp_arena_base(t->link.mailbox), 0, layout_landing_start(t->link.blocks));
+		rc = tp_expose(t->link.conn, t->link.mailbox, TP_PEER_WRITE,
+			       &t->link.mailbox_region);
 	}
 	return rc < 0 ? err_wrap(rc, "%llu bytes for credits and weights", (unsigned long long)len)
 		      : 0;
@@ -138,9 +142,9 @@ static void place_mapped_rings(gs_trainer *t, uint8_t *slots)
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		gs_param *p = t->param[i];
 
-		p->ring = slots + p->slots_off;
-		p->ring_stride = p->slots_stride;
-		p->heads = (struct layout_push_head *)(void *)(slots + p->heads_off);
+		p->out.ring = slots + p->slots_off;
+		p->out.stride = p->slots_stride;
+		p->out.heads = (struct layout_push_head *)(void *)(slots + p->heads_off);
 		if (param_is_table(p))
 			p->request = (struct layout_request_head *)(void *)(slots + p->request_off);
 	}
@@ -154,34 +158,34 @@ static uint64_t slot_bytes(const gs_param *p)
 /* Two version words for each block. */
 static uint64_t scratch_bytes(const gs_trainer *t)
 {
-	return layout_align(16 * (uint64_t)t->blocks, LAYOUT_PAGE);
+	return layout_align(16 * (uint64_t)t->link.blocks, LAYOUT_PAGE);
 }
 
 /* Over a network gradients leave from memory that mirrors the slots. It is in use from the first
  * step to the last, so its pages are touched now. */
 static int make_local_rings(gs_trainer *t)
 {
-	uint64_t len = scratch_bytes(t), heads = t->slots * sizeof(struct layout_push_head);
+	uint64_t len = scratch_bytes(t), heads = t->link.slots * sizeof(struct layout_push_head);
 
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		gs_param *p = t->param[i];
 
-		p->ring_stride = layout_align(slot_bytes(p), LAYOUT_ALIGN);
-		len += heads + t->slots * p->ring_stride + rows_local_bytes(p);
+		p->out.stride = layout_align(slot_bytes(p), LAYOUT_ALIGN);
+		len += heads + t->link.slots * p->out.stride + rows_local_bytes(p);
 	}
-	int rc = tp_arena_create("gradslot gradients", len, TP_ARENA_PREFAULT, &t->local);
+	int rc = tp_arena_create("gradslot gradients", len, TP_ARENA_PREFAULT, &t->link.local);
 	if (rc == 0)
-		rc = tp_expose(t->conn, t->local, TP_LOCAL, &t->local_region);
+		rc = tp_expose(t->link.conn, t->link.local, TP_LOCAL, &t->link.local_region);
 	if (rc < 0)
 		return err_wrap(rc, "%llu bytes for gradients", (unsigned long long)len);
-	uint8_t *at = tp_arena_base(t->local);
+	uint8_t *at = tp_arena_base(t->link.local);
 	at += scratch_bytes(t);
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		gs_param *p = t->param[i];
 
-		p->heads = (struct layout_push_head *)(void *)at;
-		p->ring = at + heads;
-		at += heads + t->slots * p->ring_stride;
+		p->out.heads = (struct layout_push_head *)(void *)at;
+		p->out.ring = at + heads;
+		at += heads + t->link.slots * p->out.stride;
 		if (param_is_table(p))
 			rows_place_local(p, at);
 		at += rows_local_bytes(p);
@@ -194,7 +198,7 @@ static int make_sums(gs_trainer *t)
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		gs_param *p = t->param[i];
 
-		if (p->accumulate == 1)
+		if (p->accumulate == 1 || p->sum)
 			continue;
 		p->sum = aligned_alloc(LAYOUT_ALIGN, layout_align(4 * p->elems, LAYOUT_ALIGN));
 		p->addend = aligned_alloc(LAYOUT_ALIGN,
@@ -218,7 +222,7 @@ static int make_memory(gs_trainer *t)
 		rc = make_sums(t);
 	if (rc < 0)
 		return rc;
-	uint8_t *slots = tp_remote_map(t->slot_mem);
+	uint8_t *slots = tp_remote_map(t->link.slot_mem);
 	if (!slots)
 		return make_local_rings(t);
 	place_mapped_rings(t, slots);
@@ -227,7 +231,7 @@ static int make_memory(gs_trainer *t)
 
 static int get_ready(gs_trainer *t)
 {
-	struct tp_ref ref = tp_region_ref(t->mailbox_region);
+	struct tp_ref ref = tp_region_ref(t->link.mailbox_region);
 	struct wire_msg msg = {.kind = WIRE_ATTACH,
 			       .attach = {.mailbox = {ref.addr, ref.len, ref.key}}};
 
@@ -236,19 +240,13 @@ static int get_ready(gs_trainer *t)
 	if (rc < 0)
 		return rc;
 	/* It, and START behind it, may have come while the message waited for room. */
-	return t->expect == WIRE_READY ? talk_wait(t, t->timeout_ms) : 0;
+	rc = t->expect == WIRE_READY ? talk_wait(t, t->timeout_ms) : 0;
+	if (rc == 0 && kept_read(t) < 0)
+		rc = trainer_breach(t);
+	return rc;
 }
 
 /* ---- initial weights ------------------------------------------------------------------------- */
-
-static bool all_initial_in(gs_trainer *t, void *arg)
-{
-	for (uint32_t i = 0; i < t->n_params; i++) {
-		if (!push_credited(t->param[i], t->param[i]->pushes))
-			return false;
-	}
-	return true;
-}
 
 static int send_initial(gs_trainer *t)
 {
@@ -260,12 +258,19 @@ static int send_initial(gs_trainer *t)
 
 		if (p->wire.init != WIRE_INIT_TRAINER)
 			continue;
+		if (!p->init_data)
+			return err_set(
+			    EINVAL,
+			    "the server has lost all weights and asks for those that \"%s\" "
+			    "began with, which are no longer here: begin anew, or start it "
+			    "from a checkpoint",
+			    p->wire.name);
 		pthread_mutex_unlock(&t->lock);
 		rc = push_initial(p);
 		pthread_mutex_lock(&t->lock);
 	}
 	if (rc == 0)
-		rc = trainer_wait(t, all_initial_in, NULL, t->timeout_ms,
+		rc = trainer_wait(t, push_all_credited, NULL, t->timeout_ms,
 				  "the server to take the initial weights");
 	return rc < 0 ? rc : talk_send(t, &done);
 }
@@ -285,8 +290,9 @@ static int wait_for_start(gs_trainer *t)
 		       t->start_timeout_ms);
 }
 
-static int start(gs_trainer *t)
+int start_talk(gs_trainer *t)
 {
+	t->patience_ms = t->timeout_ms;
 	int rc = agree(t);
 
 	if (rc == 0)
@@ -297,7 +303,17 @@ static int start(gs_trainer *t)
 		rc = send_initial(t);
 	if (rc == 0)
 		rc = wait_for_start(t);
-	return rc;
+	t->patience_ms = 0;
+	if (rc == 0 && kept_place(t) < 0)
+		rc = trainer_breach(t);
+	return rc < 0 ? trainer_lost(t, rc) : 0;
+}
+
+void start_working(gs_trainer *t)
+{
+	t->phase = PHASE_WORK;
+	t->worked = true;
+	t->server = t->welcome.server;
 }
 
 int gs_start(gs_trainer *t)
@@ -312,12 +328,11 @@ int gs_start(gs_trainer *t)
 		rc = err_set(EINVAL, "no parameters: call gs_declare first");
 	if (rc == 0) {
 		t->phase = PHASE_STARTING;
-		rc = start(t);
-		if (rc < 0)
-			rc = trainer_lost(t, rc);
-		else
-			t->phase = PHASE_WORK;
-		t->patience_ms = 0;
+		rc = start_talk(t);
+	}
+	if (rc == 0) {
+		kept_adopt(t);
+		start_working(t);
 	}
 	for (uint32_t i = 0; i < t->n_params && t->phase != PHASE_OPEN; i++)
 		t->param[i]->init_data = NULL;

@@ -13,8 +13,11 @@
 
 bool step_released(gs_trainer *t, uint64_t step)
 {
-	uint64_t word = word_acquire(t->mail, offsetof(struct layout_mailbox_head, released_step));
+	uint64_t word =
+	    word_acquire(t->link.mail, offsetof(struct layout_mailbox_head, released_step));
 
+	if (word < t->released)
+		word = t->released;
 	if (word > t->step || (word == t->step && !t->posted)) {
 		err_set(EPROTO, "step %llu is released; this trainer has passed %llu",
 			(unsigned long long)word,
@@ -35,22 +38,29 @@ int step_wait_released(gs_trainer *t, uint64_t step)
 	return trainer_wait(t, is_released, &step, 0, "the step's release");
 }
 
-static int post(gs_trainer *t)
+int step_post_barrier(gs_trainer *t)
 {
 	/* The payload leaves from the padding of the mailbox's head, which is registered: a device
 	 * need not have inline sends. It is free again: the step before was released. */
-	uint64_t *source = (uint64_t *)(void *)((struct layout_mailbox_head *)(void *)t->mail)->pad;
+	uint64_t *source =
+	    (uint64_t *)(void *)((struct layout_mailbox_head *)(void *)t->link.mail)->pad;
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
 	    .flags = TP_F_IMM,
 	    .imm = imm_step(IMM_BARRIER, t->step),
 	    .local = source,
-	    .region = t->mailbox_region,
-	    .remote = t->slot_mem,
+	    .region = t->link.mailbox_region,
+	    .remote = t->link.slot_mem,
 	    .offset = offsetof(struct layout_slots_head, barrier_step),
 	    .len = sizeof(*source),
 	};
 
+	*source = t->step;
+	return trainer_post(t, &op, 1);
+}
+
+static int post(gs_trainer *t)
+{
 	if (t->welcome.mode == WIRE_ASYNC)
 		return err_set(EPERM, "there are no steps in async mode");
 	if (t->posted)
@@ -66,8 +76,9 @@ static int post(gs_trainer *t)
 		if (rc < 0)
 			return rc;
 	}
-	*source = t->step;
-	return trainer_post(t, &op, 1);
+	int rc = step_post_barrier(t);
+	t->barrier = rc == 0;
+	return rc;
 }
 
 static int wait(gs_trainer *t)
@@ -85,7 +96,7 @@ static int wait(gs_trainer *t)
 	/* Of several threads that wait for it, the first goes on to the next step. */
 	if (rc == 0 && t->step == step) {
 		t->step++;
-		t->posted = false;
+		t->posted = t->barrier = t->goes_on = false;
 	}
 	return rc < 0 ? rc : trainer_refused(t);
 }
@@ -118,7 +129,8 @@ int gs_step_end(gs_trainer *t)
 
 	if (rc < 0)
 		return rc;
-	rc = post(t);
+	if (!t->goes_on)
+		rc = post(t);
 	if (rc == 0)
 		rc = wait(t);
 	trainer_exit(t);

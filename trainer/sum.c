@@ -23,12 +23,19 @@ void sum_add(gs_param *p, const void *grad, float scale)
 	p->accumulated++;
 }
 
-void sum_take(gs_param *p, void *slot)
+void sum_write(const gs_param *p, const void *grad, float scale, void *slot)
 {
-	float scale = p->accumulate_sum ? 1 : 1.0f / (float)p->accumulated;
+	enum wire_dtype type = p->wire.grad_type;
+	uint32_t n = p->accumulated + (grad != NULL);
+	float part = p->accumulate_sum ? 1 : 1.0f / (float)n, factor = p->sum_scale / scale;
+	const uint8_t *from = grad;
 	uint8_t *at = slot;
 
-	for (uint64_t i = 0; i < p->elems; i++, at += p->grad_size)
-		half_narrow(p->wire.grad_type, p->sum[i] * scale, at);
-	p->accumulated = 0;
+	for (uint64_t i = 0; i < p->elems; i++, at += p->grad_size) {
+		float sum = p->sum[i];
+
+		if (grad)
+			sum += half_widen(type, from + i * p->grad_size) * factor;
+		half_narrow(type, sum * part, at);
+	}
 }

@@ -9,7 +9,7 @@
 
 /* `scale`: how many times too large it is. The sum is as many times too large as its first. */
 void sum_add(gs_param *p, const void *grad, float scale);
-/* The sum or the mean of what was added, into a slot; the next push begins anew. */
-void sum_take(gs_param *p, void *slot);
+/* The sum or the mean of what was added, and of `grad` unless it is NULL, into a slot. */
+void sum_write(const gs_param *p, const void *grad, float scale, void *slot);
 
 #endif

@@ -3,7 +3,7 @@
  * Control messages, the trainer's side of the conversation in wire.h. At any time one kind is
  * expected, or none; anything else, but an error, is a breach of the protocol:
  *
- *   t->expect  WELCOME   from gs_connect's hello on
+ *   t->expect  WELCOME   from gs_connect's hello on (a CHALLENGE may come first: access.c)
  *              -         until gs_start
  *              GRANT     from the first declare until the last grant
  *              -         until our memory is ready
@@ -12,7 +12,8 @@
  *              -         working
  *              BYE       from gs_leave's bye on
  *
- * RATE_SET answers a set_rate beside it, and a NOTICE may come while training goes on.
+ * RATE_SET answers a set_rate beside it, SAVED a save, and a NOTICE may come while training goes
+ * on.
  */
 #include "trainer/trainer.h"
 
@@ -32,7 +33,7 @@ int talk_send(gs_trainer *t, const struct wire_msg *msg)
 	do {
 		uint64_t rooms = t->rooms;
 
-		rc = tp_send(t->conn, buf, (size_t)len);
+		rc = tp_send(t->link.conn, buf, (size_t)len);
 		if (rc == 0)
 			return 0;
 		rc = trainer_blocked(t, rc, rooms);
@@ -63,7 +64,7 @@ int talk_wait(gs_trainer *t, uint32_t timeout_ms)
 
 static int take_grant(gs_trainer *t, const struct wire_grant *g)
 {
-	struct grant *all = &t->grant;
+	struct grant *all = &t->link.grant;
 
 	if (g->n > t->n_params - all->n)
 		return err_set(EPROTO, "grant: places for %u parameters; %u were declared",
@@ -82,8 +83,13 @@ static int take_grant(gs_trainer *t, const struct wire_grant *g)
 
 static int take(gs_trainer *t, const struct wire_msg *msg)
 {
+	int rc;
+
 	switch (msg->kind) {
 	case WIRE_WELCOME:
+		rc = access_check(t, &msg->welcome);
+		if (rc < 0)
+			return rc;
 		t->welcome = msg->welcome;
 		t->expect = 0;
 		return 0;
@@ -96,7 +102,7 @@ static int take(gs_trainer *t, const struct wire_msg *msg)
 	case WIRE_START:
 		if (t->welcome.mode != WIRE_ASYNC && msg->start.step == 0)
 			return err_set(EPROTO, "start: step 0; the first is 1");
-		t->step = t->welcome.mode != WIRE_ASYNC ? msg->start.step : 0;
+		t->first_step = t->welcome.mode != WIRE_ASYNC ? msg->start.step : 0;
 		t->expect = 0;
 		return 0;
 	default: /* BYE */
@@ -119,7 +125,21 @@ static bool take_aside(gs_trainer *t, const struct wire_msg *msg)
 			 t->param[msg->notice.param]->wire.name, msg->notice.text);
 		return true;
 	}
+	if (msg->kind == WIRE_SAVED && t->save == SAVE_ASKED) {
+		t->saved = msg->saved;
+		t->save = SAVE_TOLD;
+		return true;
+	}
 	return false;
+}
+
+/* A server without the key broke no protocol. */
+static void end_if(gs_trainer *t, int rc)
+{
+	if (rc == -EACCES)
+		trainer_fail(t, rc);
+	else if (rc < 0)
+		trainer_breach(t);
 }
 
 void talk_take(gs_trainer *t, const void *bytes, size_t len)
@@ -138,12 +158,15 @@ void talk_take(gs_trainer *t, const void *bytes, size_t len)
 	}
 	if (take_aside(t, &msg))
 		return;
+	if (msg.kind == WIRE_CHALLENGE && t->expect == WIRE_WELCOME) {
+		end_if(t, access_answer(t, &msg.challenge));
+		return;
+	}
 	if (msg.kind != t->expect) {
 		err_set(EPROTO, "it sent %s where %s was due", wire_kind_name(msg.kind),
 			t->expect ? wire_kind_name(t->expect) : "no message");
 		trainer_breach(t);
 		return;
 	}
-	if (take(t, &msg) < 0)
-		trainer_breach(t);
+	end_if(t, take(t, &msg));
 }

@@ -11,7 +11,11 @@
  *                                            pull_queue.c  asking for them through the queue
  *  rows.c      rows of tables, out           rows_wire.c   reading them over a network
  *  rows_pull.c and in: which way
- *  leave.c     gs_leave
+ *  leave.c     gs_leave                      kept.c        what the server has from before
+ *  access.c    the key                       beat.c        is the server's machine alive
+ *  checkpoint.c  asking for one              link.c        the end of a connection
+ *  reconnect.c gs_reconnect: again and       replay.c      again what had not arrived
+ *              again, until it is back
  *
  * Invariants:
  *  1. `lock` guards every field but those that are constant once gs_start returned. Nothing is
@@ -19,7 +23,7 @@
  *     than an inline payload) is.
  *  2. The CQ is polled with the lock held, by anyone, and never while `leader` is set: then one
  *     thread is inside tp_cq_wait without the lock. Others who wait do so on `changed`.
- *  3. `err` is set once and is final: no call but gs_close does anything after it.
+ *  3. `err` is set once and is final: no call but gs_close and gs_reconnect does anything after it.
  *  4. What is polled from the server is checked when it is polled; what it writes into the mailbox,
  *     when it is read.
  *  5. While a call waits, what it waits for shows itself by an event, or another thread's
@@ -37,6 +41,7 @@
 #include "proto/imm.h"
 #include "proto/layout.h"
 #include "proto/wire.h"
+#include "trainer/access.h"
 #include "trainer/credits.h"
 #include "trainer/grant.h"
 #include "trainer/words.h"
@@ -52,6 +57,25 @@ enum phase {
 	PHASE_LEFT,     /* gs_leave was called */
 };
 
+/* Pieces first .. end-1 make a push of rows. */
+struct span {
+	uint64_t first, end;
+};
+
+/* What a parameter sends on one connection. Its pushes are numbered from 0 there: first the initial
+ * weights, then the rank's push number `base` and those after it. */
+struct out {
+	/* The slots and their heads where they are mapped, else registered memory like them. */
+	uint8_t *ring;
+	struct layout_push_head *heads;
+	uint64_t stride;                 /* bytes */
+	uint64_t pushes;                 /* begun; of tables, pieces */
+	uint64_t inits;                  /* of them, initial weights */
+	uint64_t end;                    /* those before it belong to pushes that were made */
+	uint64_t base;                   /* async, ssp */
+	struct span span[IMM_MAX_SLOTS]; /* tables: of the piece in each slot */
+};
+
 struct gs_param {
 	gs_trainer *t;
 	uint32_t index;
@@ -63,11 +87,8 @@ struct gs_param {
 	uint32_t first_block, blocks;
 	uint32_t grad_size, weight_size; /* bytes of an element */
 	uint64_t weights_off, landing_off, slots_off, slots_stride, heads_off, request_off;
-	/* The slots and their heads where they are mapped, else registered memory like them. */
-	uint8_t *ring;
-	struct layout_push_head *heads;
-	uint64_t ring_stride; /* bytes */
-	bool by_queue;        /* every pull is ordered: the server keeps what it answers */
+	struct out out, old; /* old: of t->old */
+	bool by_queue;       /* every pull is ordered: the server keeps what it answers */
 
 	/* Tables: where requests are written, like the slots; over a network, two version words for
 	 * each row that a pull has under way. */
@@ -84,15 +105,53 @@ struct gs_param {
 	float *sum;
 	void *addend;
 
-	uint64_t pushes;    /* begun, initial weights included */
-	uint64_t push_step; /* sync, ssp: the step of the last one; 0: none */
-	/* 1 + the updates in what was pulled last; 0: not known. Pulls of mapped weights, which take
-	 * no lock, set it while another thread may push. */
+	/* Pushes of the rank, whatever connection and process made them; a push that failed was
+	 * begun and not made. Async, ssp. */
+	uint64_t made, begun;
+	uint64_t push_step; /* sync, ssp: the step of the last one that was begun; 0: none */
+	uint64_t made_step; /* of the last one that was made */
+	/* Sync: the last step of which the server had all of it, and any of it, when this
+	 * connection began. */
+	uint64_t kept_step, touched_step;
+	/* 1 + the updates in what was pulled last; 0: not known. Pulls of mapped weights, which
+	 * take no lock, set it while another thread may push. */
 	_Atomic uint64_t seen;
 
 	/* A pull that uses the landing area or the scratch words: one at a time. */
 	bool pulling;
 	uint64_t pull_left; /* reads or answers under way */
+};
+
+/* A checkpoint that was asked for. */
+enum save { SAVE_NONE, SAVE_ASKED, SAVE_TOLD };
+
+/* What belongs to one connection, and ends with it. */
+struct link {
+	struct tp_conn *conn;
+	bool closed; /* TP_EV_CLOSED came */
+	struct grant grant;
+	uint64_t mailbox_len;
+
+	uint32_t slots, blocks;
+	gs_param **owner;    /* of each block */
+	uint8_t *pull_asked; /* each block: a PULLED is due */
+	uint64_t *kept;      /* each block's kept word */
+	/* Each block: how many of the connection's first pushes the server has already; in sync
+	 * mode, whether it has that of the connection's first step. */
+	uint8_t *skip;
+	struct tp_remote *weights, *slot_mem;
+	const uint8_t *weights_map; /* NULL over a network */
+
+	/* The mailbox is also the target of READs: a parameter's part of the landing area is used
+	 * by one pull at a time, whichever way, so a second copy of the weights would buy
+	 * nothing. */
+	struct tp_arena *mailbox;
+	struct tp_region *mailbox_region;
+	uint8_t *mail; /* its base */
+
+	/* Only over a network: two version words for each block, then the gradient rings. */
+	struct tp_arena *local;
+	struct tp_region *local_region;
 };
 
 struct gs_trainer {
@@ -102,46 +161,45 @@ struct gs_trainer {
 	uint32_t followers; /* threads that wait for `changed` */
 
 	unsigned forks; /* trainer_forks() when it was connected */
-	int err; /* 0, or the negative errno that ended it all */
+	int err;        /* 0, or the negative errno that ended it all */
 	char err_text[512];
 
 	/* options */
 	char *uri;
-	uint32_t timeout_ms, start_timeout_ms;
+	uint32_t timeout_ms, start_timeout_ms, keepalive_ms, reconnect_ms;
+	struct wire_hello hello; /* what it says of itself */
+
+	struct access access;
 
 	struct tp_cq *cq;
-	struct tp_conn *conn;
+	struct link link;
+	/* While it reconnects: the connection from whose slots pushes may have to be sent again. */
+	struct link old;
 	bool load_store;
-	bool closed;    /* TP_EV_CLOSED came */
-	uint64_t rooms; /* TP_EV_ROOMs so far */
-	/* How long a post may wait for room; 0: no limit. Bounded while the server owes an answer. */
+	char transport[128];
+	uint32_t attempts; /* to connect, since it last held for a while */
+	uint64_t up_since; /* clock_ns() when it last came back */
+	uint64_t rooms;    /* TP_EV_ROOMs so far */
+	/* How long a post may wait for room; 0: no limit. Set while the server owes an answer. */
 	uint32_t patience_ms;
 
+	/* The beat (beat.c): when the next one is due; since when one is to be heard of, and
+	 * whether it was posted; 0: none. Something was heard since that was looked at. */
+	uint64_t beat_due, beat_since;
+	bool beat_posted, heard;
+
 	enum phase phase;
+	bool worked;           /* it was PHASE_WORK once */
+	bool coming_back;      /* a thread is in gs_reconnect: the others keep out */
+	bool rewinds;          /* while it reconnects: the server has not kept its place */
+	uint64_t server;       /* the run of the server that it worked with */
 	enum wire_kind expect; /* the next control message; 0: none */
 	struct wire_welcome welcome;
-	struct grant grant;
-	uint64_t mailbox_len;
 	bool init_asked;
+	uint64_t first_step; /* sync, ssp: the one that the connection starts with */
 
 	gs_param **param;
 	uint32_t n_params, cap_params;
-
-	uint32_t slots, blocks;
-	gs_param **owner;    /* of each block */
-	uint8_t *pull_asked; /* each block: a PULLED is due */
-	struct tp_remote *weights, *slot_mem;
-	const uint8_t *weights_map; /* NULL over a network */
-
-	/* The mailbox is also the target of READs: a parameter's part of the landing area is used
-	 * by one pull at a time, whichever way, so a second copy of the weights would buy nothing. */
-	struct tp_arena *mailbox;
-	struct tp_region *mailbox_region;
-	uint8_t *mail; /* its base */
-
-	/* Only over a network: two version words for each block, then the gradient rings. */
-	struct tp_arena *local;
-	struct tp_region *local_region;
 
 	float samples, grad_scale; /* of the pushes from now on */
 	bool rate_asked;           /* a set_rate is unanswered */
@@ -149,8 +207,15 @@ struct gs_trainer {
 	uint64_t refused_noticed;  /* refused pushes that notices told of */
 	char refused_text[512];
 
-	uint64_t step; /* sync, ssp: the step that is being made */
-	bool posted;   /* its barrier was */
+	uint64_t step;     /* sync, ssp: the step that is being made */
+	bool posted;       /* its barrier was */
+	bool barrier;      /* and is on its way */
+	bool goes_on;      /* that was on a connection before: gs_step_end waits for it */
+	uint64_t released; /* released while there was no connection */
+
+	enum save save;
+	uint64_t save_step; /* sync, ssp: the step that was being made when it was asked for */
+	struct wire_saved saved;
 };
 
 /* ---- progress.c ------------------------------------------------------------------------------ */
@@ -163,6 +228,8 @@ void trainer_exit(gs_trainer *t);
 
 /* How many forks lie between this process and the one that first connected a trainer. */
 unsigned trainer_forks(void);
+/* -EINVAL in a child of the process that connected it. */
+int trainer_check_process(const gs_trainer *t);
 
 /* All below: with the lock held. */
 
@@ -212,24 +279,85 @@ int talk_wait(gs_trainer *t, uint32_t timeout_ms);
 /* A message came. */
 void talk_take(gs_trainer *t, const void *bytes, size_t len);
 
+/* ---- connect.c, link.c ----------------------------------------------------------------------- */
+
+/* Ways to be connected: what is done once (with no lock held), which failures are worth another
+ * try, and for how long. */
+struct tries {
+	int (*once)(gs_trainer *t, uint64_t deadline);
+	bool (*again)(int rc);
+	uint32_t within_ms;
+	bool late; /* a pause comes before the first, too */
+};
+/* Tries, with pauses that grow: t->attempts. */
+int connect_try(gs_trainer *t, const struct tries *tries);
+/* A connection, hello and welcome. What it leaves on failure is t->link's. */
+int connect_once(gs_trainer *t, uint64_t deadline);
+
+/* Closes the connection, and waits until it is over. With the lock. */
+void link_end(gs_trainer *t);
+/* When it is over. */
+void link_free(struct link *link);
+
+/* ---- beat.c ---------------------------------------------------------------------------------- */
+
+/* With the lock, in a wait, when there is nothing to poll: sees to it that a silent server is
+ * noticed, which ends the trainer. When to come back, by clock_ns(). */
+uint64_t beat_look(gs_trainer *t);
+/* It was heard. */
+void beat_done(gs_trainer *t);
+
+/* ---- start.c --------------------------------------------------------------------------------- */
+
+/* From declarations to start. */
+int start_talk(gs_trainer *t);
+/* And from there to work, with the run of the server that welcomed it. */
+void start_working(gs_trainer *t);
+
+/* ---- replay.c -------------------------------------------------------------------------------- */
+
+/* The server goes on with this trainer: sends what it does not have, from t->old's slots. */
+int replay(gs_trainer *t);
+
+/* ---- kept.c ---------------------------------------------------------------------------------- */
+
+/* Copies the kept words, which came ahead of ready. -EPROTO. */
+int kept_read(gs_trainer *t);
+/* After start: what they mean for the connection's first pushes. -EPROTO. */
+int kept_place(gs_trainer *t);
+/* The trainer begins where they say: it has pushed nothing else. */
+void kept_adopt(gs_trainer *t);
+
 /* ---- push.c ---------------------------------------------------------------------------------- */
 
 /* Sends the initial weights. Without the lock; the slots are free. */
 int push_initial(gs_param *p);
 /* All blocks of p have been credited with `wanted` pushes. An implausible credit is a breach. */
 bool push_credited(gs_param *p, uint64_t wanted);
+/* All parameters have been, with all that was pushed on this connection. A trainer_pred. */
+bool push_all_credited(gs_trainer *t, void *arg);
 /* Sends what was accumulated of p so far. With the lock, which it lets go of meanwhile. */
 int push_flush(gs_param *p);
 /* trainer_enter_working, with a parameter that must be this trainer's: -EINVAL. */
 int push_enter(gs_trainer *t, const gs_param *p);
 /* It may be pushed now. -EALREADY. */
 int push_allowed(const gs_trainer *t, const gs_param *p);
-/* Waits until the slot of the next push is free, by its credit. */
-int push_wait_credited(gs_trainer *t, gs_param *p);
+/* Waits until all blocks of p have been credited with so many pushes. */
+int push_wait_for(gs_param *p, uint64_t pushes);
 /* Where push number `push` is written. */
 uint8_t *push_slot(const gs_param *p, uint64_t push);
+/* The server has block i of the push from a connection before; of a table, in block 0, all. */
+bool push_is_in(const gs_param *p, uint32_t i, uint64_t push);
+/* The next push is the caller's. False: the server has all of it; nothing is to be sent. */
+bool push_begin(gs_param *p);
+/* And it is on its way. */
+void push_made(gs_param *p);
 /* What goes ahead of a slot. `rows` and `flags`: of tables. */
-int push_head(struct chain *chain, gs_param *p, uint32_t slot, uint32_t rows, uint32_t flags);
+struct layout_push_head push_head(const gs_param *p, uint32_t rows, uint32_t flags);
+int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
+		   const struct layout_push_head *head);
+/* Posts what lies in the slot of a dense push, but the blocks that are in. */
+int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head);
 
 /* ---- rows*.c --------------------------------------------------------------------------------- */
 
@@ -237,6 +365,8 @@ int push_head(struct chain *chain, gs_param *p, uint32_t slot, uint32_t rows, ui
 struct grant_need rows_need(const gs_param *p);
 uint64_t rows_local_bytes(const gs_param *p);
 void rows_place_local(gs_param *p, uint8_t *at);
+/* Posts the piece that lies in its slot. */
+int rows_post(gs_param *p, uint64_t push, const struct layout_push_head *head);
 /* The answer to a pull of rows came, `len` bytes in its last piece. -EPROTO. */
 int rows_answered(gs_param *p, bool refused, uint32_t len);
 /* -ERANGE: the table does not have one of them. */
@@ -258,6 +388,8 @@ int trainer_refused(gs_trainer *t);
 /* The server released `step` (or a later one). A release of what was not passed is a breach. */
 bool step_released(gs_trainer *t, uint64_t step);
 int step_wait_released(gs_trainer *t, uint64_t step);
+/* Posts the barrier of t->step. */
+int step_post_barrier(gs_trainer *t);
 
 /* ---- pull_*.c -------------------------------------------------------------------------------- */
 
@@ -294,12 +426,19 @@ enum { PULL_TRIES = 8 };
 
 static inline uint8_t *param_landing(const gs_param *p)
 {
-	return p->t->mail + p->landing_off;
+	return p->t->link.mail + p->landing_off;
 }
 
 static inline bool param_is_table(const gs_param *p)
 {
 	return p->wire.storage != WIRE_DENSE;
+}
+
+/* How many of its blocks have a kept word and a credit of their own: of a table, the first speaks for
+ * all. */
+static inline uint32_t param_words(const gs_param *p)
+{
+	return param_is_table(p) ? 1 : p->blocks;
 }
 
 /* Of a table: elements and bytes of a row, and the block that has it. */

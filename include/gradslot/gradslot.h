@@ -77,7 +77,8 @@
  *
  * Settings of all of them, which act in this order; 0, the default, does nothing:
  *   clip_norm         g is scaled down to this norm, the parameter's own
- *   clip_global_norm  the same, over all parameters of the step that have it
+ *   clip_global_norm  the same, over all parameters of the step that have it, at one server: of a job
+ *                     whose parameters are spread over several, each clips its own by their norm
  *   clip_value        each element is cut to -clip_value … clip_value
  *   dc_lambda         g += dc_lambda·g·g·(w - b), b: the weights that this trainer last read; for
  *                     stale gradients (DC-ASGD, arXiv:1609.08326)
@@ -90,20 +91,21 @@
  * Errors. Functions return 0 or a negative errno value; gs_last_error() then has a text that says
  * what was wrong and what to do. Outputs are untouched on failure. Any function after gs_connect
  * may also give:
- *   -ECONNRESET              the server is gone: noticed at once when its process ends, and over a
- *                            network, while something is under way, when it stops answering. (A
- *                            wait with nothing under way does not notice a machine that vanished)
+ *   -ECONNRESET              the server is gone: noticed at once when its process ends, and while a
+ *                            call waits, when its machine is silent for keepalive_ms
  *   -ENOTCONN                the connection is closed, or gs_leave was called
  *   -ESHUTDOWN               the server said that it stops
  *   -EPROTO                  the server broke the protocol
  *   -EINVAL                  an argument is NULL or not this trainer's, or gs_start was not called
- * After one of the first four every later call on the trainer gives the same, except gs_close. So
- * it does after a failure inside gs_start or gs_leave.
+ * After one of the first four every later call on the trainer gives the same, except gs_close,
+ * gs_get_info, gs_param_elems and, after -ECONNRESET and -ESHUTDOWN, gs_reconnect. So it does after a
+ * failure inside gs_start or gs_leave.
  *
- * Threads. Any number of threads may use one trainer. gs_connect … gs_start and gs_leave/gs_close
- * are called by one thread while no other uses it. A call that waits (pulls, gs_step_wait,
- * gs_wait_applied, gs_set_lr; pushes and gs_grad_buffer when no slot is free) lets the others go
- * on. One parameter is pushed by one thread at a time; different parameters may be pushed by
+ * Threads. Any number of threads may use one trainer. gs_connect … gs_start, gs_reconnect and
+ * gs_leave/gs_close are called by one thread while no other uses it. A call that waits (pulls,
+ * gs_step_wait, gs_wait_applied, gs_set_lr, gs_checkpoint_wait; pushes and gs_grad_buffer when no slot
+ * is free) lets the others go on. What does not say that it blocks or waits does so for room on the
+ * connection alone. One parameter is pushed by one thread at a time; different parameters may be pushed by
  * different ones at once. gs_step_post counts what was pushed before it was called: call it after
  * the pushes of the step returned.
  *
@@ -121,8 +123,9 @@
  * A schedule works on lr, the parameter's setting, or what gs_set_lr set last; a change of lr does
  * not turn the clock t back. t counts the updates before: 0 at the first. In sync mode it counts
  * rounds, which are released steps, also those in which nobody pushed the parameter; elsewhere each
- * trainer's push of the parameter is an update of it, and counts one. Into how many blocks the
- * parameter is cut never matters.
+ * trainer's push of the parameter is an update of it, and counts one: in async and ssp mode, N trainers
+ * that each push it once a step turn the clock N times a step. Into how many blocks the parameter is
+ * cut never matters.
  *     constant                   lr
  *     step                       lr gamma^floor(t / every)
  *         every, gamma=0.1       torch StepLR
@@ -182,7 +185,8 @@ extern "C" {
 typedef struct gs_trainer gs_trainer;
 typedef struct gs_param gs_param;
 
-/* The calling thread's last error text; "" if there was none. Valid until its next error. */
+/* The calling thread's last error text; "" if there was none. Valid until its next error. Any
+ * thread. */
 GS_API const char *gs_last_error(void);
 /* "0.1.0" */
 GS_API const char *gs_version_string(void);
@@ -202,18 +206,27 @@ struct gs_options {
 	int32_t spin_us;     /* how long a wait polls before it sleeps; GS_SPIN_FOREVER never sleeps */
 	uint32_t start_timeout_ms; /* how long gs_start waits for the other trainers (sync and ssp
 				    * mode) and for initial weights; 0: no limit. Default 0 */
+	const char *key_file; /* the pre-shared key, if the server has one: mode 0600, 16 to 4096 bytes;
+			       * NULL: none. With a key, a server that can't prove that it has the
+			       * same is refused */
+	uint32_t keepalive_ms; /* a wait notices a server that is silent for this long; 0: never.
+				* Default 5000 */
+	uint32_t reconnect_ms; /* how long gs_reconnect tries; 1 at least. Default 60000 */
 };
 #define GS_OPTIONS_INIT                                                                            \
 	{                                                                                          \
-		sizeof(struct gs_options), NULL, NULL, -1, 10000, GS_SPIN_DEFAULT, 0               \
+		sizeof(struct gs_options), NULL, NULL, -1, 10000, GS_SPIN_DEFAULT, 0, NULL, 5000,  \
+			60000                                                                      \
 	}
 
-/* Connects and says hello. Blocks up to timeout_ms.
- * Errors: -EINVAL (options, URI), -ENOENT (name does not resolve), -EHOSTUNREACH, -ECONNREFUSED,
- * -ETIMEDOUT, -ENODEV (no RDMA device), -EPROTONOSUPPORT (other version), -EEXIST (the rank is held
- * by a live trainer), -ERANGE (rank ≥ number of trainers), -EUSERS (as many trainers as the server
- * was started for are connected), -EPROTO (something else answers there), -ENOMEM, -EMFILE,
- * -EACCES. */
+/* Connects, says hello and, where there is a key, proves it and has the server prove it. The options
+ * are copied, and the key is read here alone. Blocks up to timeout_ms.
+ * Errors: -EINVAL (options, URI, the key file's length), -ENOENT (name does not resolve; no key
+ * file), -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -ENODEV (no RDMA device), -EPROTONOSUPPORT (other
+ * version), -EEXIST (the rank is held by a live trainer), -ERANGE (rank ≥ number of trainers),
+ * -EUSERS (as many trainers as the server was started for are connected), -EPROTO (something else
+ * answers there), -EACCES (another user's server; the key file's owner or mode; a side has no key, or
+ * another), -ENOMEM, -EMFILE. */
 GS_API int gs_connect(const struct gs_options *opt, gs_trainer **out);
 
 /* ---- declaring ------------------------------------------------------------------------------- */
@@ -255,7 +268,8 @@ enum gs_kind {
 
 struct gs_param_desc {
 	size_t size;      /* sizeof(struct gs_param_desc): set by GS_PARAM_DESC_INIT */
-	const char *name; /* unique, 1..GS_MAX_NAME bytes */
+	const char *name; /* unique, 1..GS_MAX_NAME bytes of printable ASCII; not "__metadata__",
+			   * which no checkpoint could store */
 	uint32_t ndim;    /* 1..GS_MAX_DIMS */
 	uint64_t shape[GS_MAX_DIMS];
 	const char *optimizer; /* which the server applies: see "Optimizers" above */
@@ -339,8 +353,9 @@ struct gs_info {
 	const char *transport;   /* "shm", "rdma (rxe0, RoCE v2, …)"; lives as long as the trainer */
 	int load_store;          /* gs_weights_view works */
 };
-/* step, blocks and slots are 0 before gs_start. */
+/* step, blocks and slots are 0 before gs_start. Of a trainer that failed, as it was then. */
 GS_API void gs_get_info(gs_trainer *t, struct gs_info *out);
+/* The product of its shape. */
 GS_API uint64_t gs_param_elems(const gs_param *p);
 
 /* ---- pushing --------------------------------------------------------------------------------- */
@@ -458,12 +473,65 @@ GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uin
 			enum gs_consistency how);
 
 /* The live weights in place, read-only, in weight_dtype, also of a table by number. Valid until
- * gs_close. Errors: -EOPNOTSUPP (over RDMA; of a hashed table; with dc_lambda). */
+ * gs_close or gs_reconnect. Errors: -EOPNOTSUPP (over RDMA; of a hashed table; with dc_lambda). */
 GS_API int gs_weights_view(gs_trainer *t, gs_param *p, const void **out);
 
 /* How many updates the block that holds element `elem` has seen; of a table, how often rows of the
  * block were written, some at a time. Errors: -EINVAL (`elem`). */
 GS_API int gs_block_version(gs_trainer *t, gs_param *p, uint64_t elem, uint64_t *out);
+
+/* ---- losing the server, and coming back ------------------------------------------------------ */
+
+/* After a call gave -ECONNRESET or -ESHUTDOWN: connects again under the same rank, for up to
+ * reconnect_ms, with pauses that grow (to half a second) and are drawn at random; then goes through
+ * gs_start's talk once more. Parameters and options stay as they are; what gs_weights_view and
+ * gs_grad_buffer gave before is no longer valid. One thread, while no other uses the trainer.
+ *
+ * *rewound = 0: the server is the one that was lost, and has kept this trainer's place. Each gradient
+ * that was given to gs_push or gs_push_rows counts exactly once: what had not reached the server was
+ * sent again. Call again what failed (a push that failed counts as not made; a gs_step_end or
+ * gs_step_wait goes on waiting, or returns at once if the step is over meanwhile).
+ * *rewound = 1: it is another one, with the weights of its checkpoint, or it has gone on without this
+ * trainer. What was pushed and is not in its weights is forgotten, also what was accumulated.
+ * gs_get_info tells the step that is to be made now (sync, ssp), gs_pushes how many of this rank's
+ * pushes are in (async): pull, and go on from there.
+ *
+ * A checkpoint that was asked for and not told of yet has to be asked for again. A gs_start that was cut
+ * off is called again, too; it gives -EBUSY if all of its talk has been gone through here.
+ *
+ * Async, ssp: a server that cuts the parameter into other blocks than its checkpoint's does not know any
+ * more which blocks of a push that was under way are in: that push can be lost in part (it warns).
+ *
+ * Errors: gs_connect's and gs_start's. Those that time may heal it tries again within reconnect_ms; and
+ * after -ECONNREFUSED, -ETIMEDOUT, -EHOSTUNREACH, -ECONNRESET, -ENOTCONN, -ESHUTDOWN and -EUSERS it may
+ * be called again. -EEXIST (somebody else has the rank, or the server has yet to notice that the old
+ * connection is over) is tried again, too, and then it is final, as all others are. -EINVAL: the trainer
+ * has not failed, or not of a lost server, or gs_leave was called; the server is in another mode than
+ * the one that was lost; or it is a fresh one that asks for the initial weights of GS_INIT_DATA
+ * parameters, and that data is no longer here: begin anew, or have the server restore a checkpoint.
+ * -EBUSY: another thread is in it; any other call gives -ECONNRESET until then. */
+GS_API int gs_reconnect(gs_trainer *t, int *rewound);
+
+/* Async, ssp: how many pushes of `p` this rank has made, whatever process and connection made them:
+ * the next is number *out + 1. Right after gs_start or a gs_reconnect that rewound: those that are in
+ * the server's weights. If a trainer died within a push, the blocks that had arrived are in, and the
+ * first push of whoever takes its rank fills in the rest. Sync: the last step in which this rank
+ * pushed it, 0 for none. */
+GS_API int gs_pushes(gs_trainer *t, gs_param *p, uint64_t *out);
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+/* Asks the server for a checkpoint: in sync mode, of the weights at the end of the step that is being
+ * made; else, as each parameter is when the request comes to it. Does not wait.
+ * Errors: -EALREADY (one was asked for and not waited for; sync, ssp: the step's barrier was posted).
+ */
+GS_API int gs_checkpoint(gs_trainer *t);
+/* Waits until it is on disk. *step (NULL is allowed): sync, ssp: the last step that is in it. In sync
+ * mode that step must end first: post its barrier before (gs_step_post, gs_step_end), as all do.
+ * Errors: -EDEADLK (none was asked for, or not on this connection; sync: the step's barrier was not
+ * posted yet), -ENOENT (the server keeps no checkpoints), -EIO (it could not be written: the text says
+ * why). */
+GS_API int gs_checkpoint_wait(gs_trainer *t, uint64_t *step);
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 

@@ -228,10 +228,14 @@ static const struct {
 	struct wire_welcome welcome;
 	const char *text;
 } bad_welcomes[] = {
-    {{.version = WIRE_VERSION + 1, .rank = 1, .trainers = 2, .mode = WIRE_SYNC}, "version 3 to our 2"},
-    {{.version = WIRE_VERSION, .rank = 2, .trainers = 2, .mode = WIRE_SYNC}, "rank 2 of 2 trainers"},
-    {{.version = WIRE_VERSION, .rank = 0, .trainers = 0, .mode = WIRE_SYNC}, "rank 0 of 0 trainers"},
-    {{.version = WIRE_VERSION, .rank = 0, .trainers = 2, .mode = WIRE_SYNC}, "rank 0; 1 was asked for"},
+    {{.version = WIRE_VERSION + 1, .rank = 1, .trainers = 2, .mode = WIRE_SYNC},
+     "version 3 to our 2"},
+    {{.version = WIRE_VERSION, .rank = 2, .trainers = 2, .mode = WIRE_SYNC},
+     "rank 2 of 2 trainers"},
+    {{.version = WIRE_VERSION, .rank = 0, .trainers = 0, .mode = WIRE_SYNC},
+     "rank 0 of 0 trainers"},
+    {{.version = WIRE_VERSION, .rank = 0, .trainers = 2, .mode = WIRE_SYNC},
+     "rank 0; 1 was asked for"},
 };
 
 static void welcome_badly(struct fake *f)

@@ -5,6 +5,7 @@
 #include "fake.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -14,17 +15,6 @@
 		int ck_rc = (call);                                                      \
 		ck_assert_msg(ck_rc >= 0, "fake: %s: %d: %s", #call, ck_rc, err_text()); \
 	} while (0)
-
-bool fake_unmapped;
-
-/* The linker sends the trainer's calls here (--wrap). */
-void *__real_tp_remote_map(const struct tp_remote *remote);
-void *__wrap_tp_remote_map(const struct tp_remote *remote);
-
-void *__wrap_tp_remote_map(const struct tp_remote *remote)
-{
-	return fake_unmapped ? NULL : __real_tp_remote_map(remote);
-}
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -48,6 +38,10 @@ void fake_start(struct fake *f, void (*script)(struct fake *f))
 		f->slots = 2;
 	if (!f->block_elems)
 		f->block_elems = 28;
+	if (!f->server)
+		f->server = 1;
+	if (!f->start_step)
+		f->start_step = 1;
 	if (!f->uri[0])
 		snprintf(f->uri, sizeof(f->uri), "shm:gs-fake-%d-%u", (int)getpid(), count++);
 	ck_tp(tp_cq_create(50, &f->cq));
@@ -55,20 +49,28 @@ void fake_start(struct fake *f, void (*script)(struct fake *f))
 	ck_assert_int_eq(pthread_create(&f->thread, NULL, run, f), 0);
 }
 
-void fake_join(struct fake *f)
+static void free_connection(struct fake *f)
 {
-	pthread_join(f->thread, NULL);
 	tp_conn_destroy(f->conn);
-	tp_listener_destroy(f->listener);
-	tp_cq_destroy(f->cq);
 	tp_arena_destroy(f->weights_mem);
 	tp_arena_destroy(f->slot_mem);
 	tp_arena_destroy(f->words_mem);
+	f->conn = NULL;
+	f->weights_mem = f->slot_mem = f->words_mem = NULL;
+}
+
+void fake_join(struct fake *f)
+{
+	pthread_join(f->thread, NULL);
+	free_connection(f);
+	tp_listener_destroy(f->listener);
+	tp_cq_destroy(f->cq);
+	free(f->saved);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-void fake_accept(struct fake *f)
+bool fake_try_accept(struct fake *f)
 {
 	uint64_t end = clock_ns() + FAKE_WAIT_MS * NS_PER_MS;
 
@@ -76,11 +78,18 @@ void fake_accept(struct fake *f)
 		int rc = tp_accept(f->listener, f->cq, f, &f->conn);
 
 		if (rc == 1)
-			return;
+			return true;
 		ck_tp(rc);
+		if (atomic_load(&f->done))
+			return false;
 		usleep(200);
 	}
 	ck_abort_msg("fake: nobody connected");
+}
+
+void fake_accept(struct fake *f)
+{
+	ck_assert(fake_try_accept(f));
 }
 
 static bool interesting(const struct tp_event *ev)
@@ -195,7 +204,7 @@ static void post(struct fake *f, unsigned flags, uint32_t imm, void *from, uint6
 	for (int i = 0; i < 100000; i++) {
 		int rc = tp_post(f->conn, &op, 1);
 
-		if (rc == 1)
+		if (rc == 1 || (rc == -ENOTCONN && f->may_end))
 			return;
 		ck_assert_msg(rc == -EAGAIN, "fake: post: %d: %s", rc, err_text());
 		poll_ahead(f);
@@ -251,6 +260,30 @@ void fake_close(struct fake *f)
 	tp_conn_close(f->conn);
 	if (!f->closed)
 		fake_expect_closed(f);
+}
+
+void fake_drop(struct fake *f)
+{
+	fake_close(f);
+	if (f->weights_mem) {
+		f->saved_len = tp_arena_size(f->weights_mem);
+		f->saved = realloc(f->saved, f->saved_len);
+		memcpy(f->saved, f->weights, f->saved_len);
+	}
+	free_connection(f);
+	f->closed = false;
+	f->ev_next = f->ev_n = 0;
+	f->n = f->blocks = 0;
+	f->mailbox = NULL;
+	f->stage_done = 0;
+	memset(f->place, 0, sizeof(f->place));
+}
+
+void fake_restart(struct fake *f)
+{
+	free(f->saved);
+	f->saved = NULL;
+	f->server++;
 }
 
 /* ---- geometry -------------------------------------------------------------------------------- */
@@ -347,6 +380,8 @@ struct wire_grant fake_lay_out(struct fake *f)
 	f->weights = tp_arena_base(f->weights_mem);
 	f->slot = tp_arena_base(f->slot_mem);
 	f->words = tp_arena_base(f->words_mem);
+	if (f->saved)
+		memcpy(f->weights, f->saved, f->saved_len);
 	struct tp_ref w = tp_region_ref(f->weights_region), s = tp_region_ref(f->slot_region);
 	g.blocks = f->blocks;
 	g.weights = (struct wire_ref){w.addr, w.len, w.key};
@@ -392,12 +427,54 @@ static void take_attach(struct fake *f)
 	ck_assert_uint_ge(ref.len, f->place[f->n - 1].landing_off + 4 * f->place[f->n - 1].elems);
 }
 
+static void send_welcome(struct fake *f)
+{
+	struct wire_msg msg = {.kind = WIRE_WELCOME,
+			       .welcome = {.version = WIRE_VERSION,
+					   .trainers = 2,
+					   .mode = f->mode,
+					   .staleness = f->mode == WIRE_SSP,
+					   .server = f->server}};
+
+	if (f->resumes && f->msg.hello.resumes) {
+		ck_assert_int_eq(f->msg.hello.rank, 0);
+		ck_assert_uint_eq(f->msg.hello.session[0], f->sessions);
+		ck_assert_uint_eq(f->msg.hello.session[15], f->sessions);
+		msg.welcome.resumed = true;
+	}
+	memset(msg.welcome.session, ++f->sessions, sizeof(msg.welcome.session));
+	fake_send(f, &msg);
+}
+
+static uint64_t least_kept(const struct fake *f, const struct wire_place *p)
+{
+	uint64_t least = f->kept[p->first_block];
+
+	for (uint32_t i = 1; i < p->blocks; i++) {
+		if (f->kept[p->first_block + i] < least)
+			least = f->kept[p->first_block + i];
+	}
+	return least;
+}
+
+static void write_kept(struct fake *f)
+{
+	for (uint32_t b = 0; b < f->blocks; b++) {
+		uint32_t i = fake_owner(f, b);
+		uint64_t lead = f->kept[b] - least_kept(f, &f->place[i]);
+
+		if (f->kept[b])
+			fake_word(f, layout_kept_off(f->blocks, b), f->kept[b]);
+		if (lead && !f->unseeded && f->mode != WIRE_SYNC &&
+		    f->param[i].storage == WIRE_DENSE)
+			fake_word(f, layout_credit_off(b), lead);
+	}
+}
+
 static void one_stage(struct fake *f, enum stage stage)
 {
-	struct wire_msg welcome = {.kind = WIRE_WELCOME,
-				   .welcome = {WIRE_VERSION, 0, 2, f->mode, f->mode == WIRE_SSP}};
 	struct wire_msg ready = {.kind = WIRE_READY};
-	struct wire_msg start = {.kind = WIRE_START, .start = {1}};
+	struct wire_msg start = {.kind = WIRE_START, .start = {f->start_step}};
 
 	switch (stage) {
 	case STAGE_ACCEPTED:
@@ -407,7 +484,7 @@ static void one_stage(struct fake *f, enum stage stage)
 		fake_expect(f, WIRE_HELLO);
 		break;
 	case STAGE_WELCOMED:
-		fake_send(f, &welcome);
+		send_welcome(f);
 		break;
 	case STAGE_DECLARED:
 		take_declares(f);
@@ -419,6 +496,7 @@ static void one_stage(struct fake *f, enum stage stage)
 		take_attach(f);
 		break;
 	case STAGE_READY:
+		write_kept(f);
 		fake_send(f, &ready);
 		break;
 	case STAGE_STARTED:

@@ -20,6 +20,7 @@
 #include "proto/layout.h"
 #include "proto/wire.h"
 #include "transport/transport.h"
+#include "wrap.h"
 
 enum {
 	FAKE_PARAMS = 16,
@@ -56,9 +57,21 @@ struct fake {
 	struct tp_remote *mailbox;
 	uint8_t *weights, *slot, *words;
 
+	/* What it tells a trainer that comes; fake_drop makes another one come. */
+	uint64_t server;            /* its run; 1 unless the test says otherwise */
+	bool resumes;               /* it goes on with who names the session before */
+	uint64_t start_step;        /* 1 */
+	uint64_t kept[FAKE_BLOCKS]; /* the kept words */
+	bool unseeded;              /* credits begin with 0 all the same */
+	uint8_t sessions;           /* so far; the session's token is this, 16 times */
+	void *saved;                /* the weights, while there is no connection */
+	uint64_t saved_len;
+
 	/* For the test's thread. */
 	atomic_int seen;  /* gradients that came */
 	atomic_int allow; /* fake_gate waits until it is this many */
+	atomic_bool done; /* the test's trainer does not come back */
+	bool may_end;     /* the connection may end while it is posted on */
 	uint64_t barriers;
 	int stage_done;
 };
@@ -71,6 +84,8 @@ void fake_join(struct fake *f);
 /* ---- for scripts ----------------------------------------------------------------------------- */
 
 void fake_accept(struct fake *f);
+/* False: nobody comes any more, f->done. */
+bool fake_try_accept(struct fake *f);
 /* The next immediate, message (in f->msg) or end; false after `ms` without one. */
 bool fake_next(struct fake *f, struct tp_event *ev, int ms);
 void fake_expect(struct fake *f, enum wire_kind kind);
@@ -87,6 +102,10 @@ void fake_pulled(struct fake *f, uint32_t block);
 /* Any bytes at `off` of the mailbox. */
 void fake_land(struct fake *f, uint32_t imm, uint64_t off, const void *bytes, uint64_t len);
 void fake_close(struct fake *f);
+/* The end of the connection, by whomever, and of what belongs to it. The weights stay. */
+void fake_drop(struct fake *f);
+/* They don't: another run of the server. */
+void fake_restart(struct fake *f);
 
 /* The conversation, up to and including a stage. */
 enum stage {
@@ -155,16 +174,18 @@ void rig_down(struct rig *r);
 /* Waits until the fake saw n gradients. */
 void rig_seen(struct rig *r, int n);
 
-/* When set, the trainer is told that remotes can't be mapped: the ways of a network, over shm. */
-extern bool fake_unmapped;
-
 Suite *grant_suite(void);
 Suite *connect_suite(void);
+Suite *access_suite(void);
 Suite *start_suite(void);
 Suite *push_suite(void);
 Suite *pull_suite(void);
 Suite *rows_suite(void);
 Suite *hostile_suite(void);
 Suite *threads_suite(void);
+Suite *kept_suite(void);
+Suite *reconnect_suite(void);
+Suite *silence_suite(void);
+Suite *checkpoint_suite(void);
 
 #endif

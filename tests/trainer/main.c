@@ -13,11 +13,16 @@ int main(int argc, char **argv)
 	SRunner *runner = srunner_create(grant_suite());
 
 	srunner_add_suite(runner, connect_suite());
+	srunner_add_suite(runner, access_suite());
 	srunner_add_suite(runner, start_suite());
 	srunner_add_suite(runner, push_suite());
 	srunner_add_suite(runner, pull_suite());
 	srunner_add_suite(runner, rows_suite());
 	srunner_add_suite(runner, hostile_suite());
 	srunner_add_suite(runner, threads_suite());
+	srunner_add_suite(runner, kept_suite());
+	srunner_add_suite(runner, reconnect_suite());
+	srunner_add_suite(runner, silence_suite());
+	srunner_add_suite(runner, checkpoint_suite());
 	return run_all(runner);
 }

@@ -245,29 +245,6 @@ START_TEST(torn_rows_are_asked_for)
 }
 END_TEST
 
-/* What is posted, as the trainer's side calls it: of READs, V for a version word, R for rows; with f
- * where it is fenced. */
-static char posted[64];
-static size_t n_posted;
-static bool watching;
-
-int __real_tp_post(struct tp_conn *conn, const struct tp_op *ops, int n);
-int __wrap_tp_post(struct tp_conn *conn, const struct tp_op *ops, int n);
-
-int __wrap_tp_post(struct tp_conn *conn, const struct tp_op *ops, int n)
-{
-	int rc = __real_tp_post(conn, ops, n);
-
-	for (int i = 0; watching && i < rc; i++) {
-		if (ops[i].kind != TP_OP_READ || n_posted + 2 >= sizeof(posted))
-			continue;
-		if (ops[i].flags & TP_F_FENCE)
-			posted[n_posted++] = 'f';
-		posted[n_posted++] = ops[i].len == 8 ? 'V' : 'R';
-	}
-	return rc;
-}
-
 /* All version words, all rows behind them, all version words behind those. Rows 3 and 4 lie in two
  * blocks; 5 follows 4, and the second 5 does not. Sync: nothing changes, so rows alone. */
 START_TEST(reads_are_fenced)
@@ -277,11 +254,9 @@ START_TEST(reads_are_fenced)
 	float w[4 * DIM];
 
 	up(&r, (enum wire_mode)_i, GS_TABLE, serve_rows);
-	memset(posted, 0, sizeof(posted));
-	n_posted = 0;
-	watching = true;
+	wrap_reads_begin();
 	ck_ok(gs_pull_rows(r.t, r.p, id, 4, GS_ROWS_READ, w));
-	watching = false;
+	const char *posted = wrap_reads_end();
 	if (fake_unmapped)
 		ck_assert_str_eq(posted, _i == WIRE_SYNC ? "RRR" : "VVVfRRRfVVV");
 	else

@@ -46,6 +46,7 @@ SPOIL(bad_init, d->init = (enum gs_init)17)
 SPOIL(no_data, d->init = GS_INIT_DATA)
 SPOIL(bad_range, d->init = GS_INIT_UNIFORM; d->init_a = 1)
 SPOIL(bad_deviation, d->init = GS_INIT_NORMAL; d->init_b = -1)
+SPOIL(metadata, d->name = "__metadata__")
 SPOIL(inf_init, d->init_a = INFINITY)
 
 static const struct {
@@ -73,6 +74,7 @@ static const struct {
     {bad_range, "init_b: 0; uniform needs at least init_a = 1"},
     {bad_deviation, "init_b: -1"},
     {inf_init, "init_a: inf"},
+    {metadata, "name: __metadata__ can't be one: safetensors"},
 };
 
 static void welcome_only(struct fake *f)
