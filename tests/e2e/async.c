@@ -243,7 +243,7 @@ END_TEST
 
 TCase *async_case(void)
 {
-	TCase *t = e2e_case("async");
+	TCase *t = e2e_wire_case("async");
 
 	tcase_add_loop_test(t, every_gradient_exactly_once, 0, 4);
 	tcase_add_loop_test(t, reads_see_own_writes, 0, 3);

@@ -129,7 +129,7 @@ END_TEST
 
 TCase *bad_address_case(void)
 {
-	TCase *t = e2e_case("bad_address");
+	TCase *t = e2e_wire_case("bad_address");
 
 	tcase_add_test(t, in_use);
 	tcase_add_test(t, of_nobody);

@@ -331,7 +331,7 @@ END_TEST
 
 TCase *bad_data_case(void)
 {
-	TCase *t = e2e_case("bad_data");
+	TCase *t = e2e_wire_case("bad_data");
 
 	tcase_add_loop_test(t, is_told_and_let_go, 0, 2 * ACTS);
 	tcase_add_loop_test(t, a_head_that_lies, 0, 20);

@@ -218,7 +218,7 @@ START_TEST(silence_behind_a_bye)
 	struct bed bed;
 	struct raw r;
 
-	open_bed(&bed, scaled(150, 3000));
+	open_bed(&bed, scaled(700, 3000)); /* a busy machine has to get as far as the bye */
 	raw_join(&r, bed.uri, 0);
 	raw_wait_start(&r);
 	raw_send(&r, &bye);
@@ -381,6 +381,33 @@ static void refused_start(struct bed *bed, const char *optimizer, const char *se
 	gs_close(t);
 }
 
+/* A name that no checkpoint could store. (The codec does not let it out, so it is put in behind.) */
+START_TEST(a_name_that_no_file_can_hold)
+{
+	static const char good[] = "__metadata_X", bad[] = "__metadata__";
+	struct wire_msg msg = {.kind = WIRE_DECLARE,
+			       .declare = {.last = true, .n = 1, .param = {raw_lines[0]}}};
+	uint8_t buf[WIRE_MSG_MAX], *at;
+	struct bed bed;
+	struct raw r;
+	int len;
+
+	open_bed(&bed, 0);
+	raw_connect(&r, bed.uri, 0);
+	raw_hello(&r, 1);
+	raw_expect(&r, WIRE_WELCOME);
+	strcpy(msg.declare.param[0].name, good);
+	len = wire_encode(&msg, buf, sizeof(buf));
+	must(len > 0, "encode");
+	at = memmem(buf, (size_t)len, good, strlen(good));
+	must(at, "no name in it");
+	memcpy(at, bad, strlen(bad));
+	raw_send_bytes(&r, buf, (size_t)len);
+	RAW_ENDS(&r, WIRE_E_PROTOCOL, "name", "__metadata__");
+	close_bed(&bed, 1);
+}
+END_TEST
+
 /* Refused declarations leave no trace: the next trainer's become the server's. */
 START_TEST(optimizers_that_there_are_not)
 {
@@ -457,6 +484,7 @@ TCase *bad_talk_case(void)
 	tcase_add_test(t, silence_behind_a_bye);
 	tcase_add_test(t, declarations_that_differ);
 	tcase_add_test(t, descriptions_that_differ);
+	tcase_add_test(t, a_name_that_no_file_can_hold);
 	tcase_add_test(t, optimizers_that_there_are_not);
 	tcase_add_test(t, more_memory_than_allowed);
 	tcase_add_test(t, declares_for_ever);

@@ -78,7 +78,7 @@ END_TEST
 
 TCase *big_case(void)
 {
-	TCase *t = e2e_case("big");
+	TCase *t = e2e_wire_case("big");
 
 	tcase_add_test(t, a_long_parameter);
 	tcase_add_loop_test(t, very_many_parameters, 0, 2);

@@ -180,7 +180,7 @@ END_TEST
 
 TCase *buffers_case(void)
 {
-	TCase *t = e2e_case("buffers");
+	TCase *t = e2e_wire_case("buffers");
 
 	tcase_add_loop_test(t, threads_push_different_parameters, 0, 3);
 	tcase_add_test(t, a_step_of_several_threads);

@@ -31,5 +31,14 @@ TCase *rows_case(void);
 TCase *rows_bad_case(void);
 TCase *hashed_case(void);
 TCase *hostile_case(void);
+TCase *checkpoint_case(void);
+TCase *restore_case(void);
+TCase *saving_case(void);
+TCase *rejoin_case(void);
+TCase *policy_case(void);
+TCase *access_case(void);
+TCase *strangers_case(void);
+TCase *rogue_case(void);
+TCase *resume_case(void);
 
 #endif

@@ -28,6 +28,7 @@ int child_end(struct child *c);
 /* In the child. */
 int role_main(const char *role, int argc, char **argv);
 int hostile_role(char **arg);
+int rogue_role(char **arg);
 /* Writes a line to the test. */
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Says the word, and waits to be killed. */

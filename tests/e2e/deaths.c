@@ -377,7 +377,7 @@ END_TEST
 
 TCase *deaths_case(void)
 {
-	TCase *t = e2e_case("deaths");
+	TCase *t = e2e_wire_case("deaths");
 
 	tcase_add_loop_test(t, killed_at_a_point_of_a_step, 0, 8);
 	tcase_add_loop_test(t, killed_giving_initial_weights, 0, 2);

@@ -23,6 +23,22 @@ TCase *e2e_case(const char *name)
 	return t;
 }
 
+TCase *e2e_wire_case(const char *name)
+{
+	TCase *t = e2e_case(name);
+
+	tcase_set_tags(t, "wire");
+	return t;
+}
+
+TCase *e2e_disk_case(const char *name)
+{
+	TCase *t = e2e_case(name);
+
+	tcase_set_tags(t, "disk");
+	return t;
+}
+
 TCase *e2e_arithmetic_case(const char *name)
 {
 	TCase *t = e2e_case(name);
@@ -77,6 +93,8 @@ struct srv_options bed_options(uint32_t trainers, enum srv_mode mode)
 	opt.n_listen = 1;
 	opt.trainers = trainers;
 	opt.mode = mode;
+	opt.insecure = true;
+	opt.on_loss = SRV_LOSS_CONTINUE;
 	return opt;
 }
 
@@ -85,6 +103,7 @@ static void *run(void *arg)
 	struct bed *b = arg;
 
 	b->rc = srv_run(b->srv);
+	snprintf(b->text, sizeof(b->text), "%s", b->rc ? err_text() : "");
 	return NULL;
 }
 
@@ -104,6 +123,15 @@ void bed_stop(struct bed *b)
 	must(b->rc == 0, "srv_run: %d", b->rc);
 	must(clock_ns() - begin < scaled(3, 12) * NS_PER_S, "srv_run took %llu ms to return",
 	     (unsigned long long)((clock_ns() - begin) / NS_PER_MS));
+	srv_destroy(b->srv);
+	b->srv = NULL;
+}
+
+void bed_fails(struct bed *b, int err, const char *const *words)
+{
+	pthread_join(b->thread, NULL);
+	must(b->rc == -err, "srv_run: %d: %s", b->rc, b->text);
+	has_words(b->text, words);
 	srv_destroy(b->srv);
 	b->srv = NULL;
 }
@@ -135,6 +163,23 @@ void bed_wait_connected(struct bed *b, uint32_t n)
 
 	snprintf(what, sizeof(what), "%u connections", n);
 	wait_until(are_connected, &w, what);
+}
+
+static bool have_been_lost(void *arg)
+{
+	struct wanted *w = arg;
+	struct srv_stats s = bed_stats(w->bed);
+
+	return s.lost == w->n;
+}
+
+void bed_wait_lost(struct bed *b, uint64_t n)
+{
+	struct wanted w = {b, n};
+	char what[64];
+
+	snprintf(what, sizeof(what), "%llu losses", (unsigned long long)n);
+	wait_until(have_been_lost, &w, what);
 }
 
 static bool has_stepped(void *arg)

@@ -44,8 +44,13 @@ static inline bool left_out(int i, int keep_every)
 
 /* A case whose tests each have the suite's deadline. */
 TCase *e2e_case(const char *name);
+/* A case about the way between the two, which is another on each transport: CK_INCLUDE_TAGS=wire runs
+ * these alone. */
+TCase *e2e_wire_case(const char *name);
 /* A case about what the server computes: CK_EXCLUDE_TAGS=arithmetic leaves it out. */
 TCase *e2e_arithmetic_case(const char *name);
+/* A case about files, whatever the transport: CK_EXCLUDE_TAGS=disk leaves it out. */
+TCase *e2e_disk_case(const char *name);
 
 /* ---- checks (unlike Check's own they cost nothing while they hold) ------------------------------
  */
@@ -97,6 +102,7 @@ struct bed {
 	const char *uri; /* for trainers */
 	pthread_t thread;
 	int rc; /* of srv_run */
+	char text[512]; /* of its failure */
 };
 
 /* One listener on e2e_uri; short deadlines. */
@@ -104,7 +110,12 @@ struct srv_options bed_options(uint32_t trainers, enum srv_mode mode);
 void bed_start(struct bed *b, const struct srv_options *opt);
 /* Stops it: srv_run must return 0, within three seconds. */
 void bed_stop(struct bed *b);
+/* It ends by itself: srv_run must return -err, with these words. */
+void bed_fails(struct bed *b, int err, const char *const *words);
+#define BED_FAILS(b, err, ...) bed_fails(b, err, (const char *const[]){__VA_ARGS__, NULL})
 struct srv_stats bed_stats(struct bed *b);
+/* Until so many have been lost, and dealt with. */
+void bed_wait_lost(struct bed *b, uint64_t n);
 /* Until so many connections are there. */
 void bed_wait_connected(struct bed *b, uint32_t n);
 /* Until the released step is `step` at least. */

@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-enum { SOURCE_BYTES = 64 << 10 };
+enum { SOURCE_BYTES = 256 << 10 };
 
 #define LINE(line_name, elems)                                                                \
 	{                                                                                     \
@@ -144,9 +144,17 @@ void raw_expect_error(struct raw *r, enum wire_error_code code, const char *cons
 
 void raw_hello(struct raw *r, int32_t rank)
 {
+	raw_hello_again(r, rank, NULL);
+}
+
+void raw_hello_again(struct raw *r, int32_t rank, const uint8_t *session)
+{
 	struct wire_msg msg = {.kind = WIRE_HELLO,
 			       .hello = {.version = WIRE_VERSION, .rank = rank, .name = "raw"}};
 
+	msg.hello.resumes = session;
+	if (session)
+		memcpy(msg.hello.session, session, WIRE_SESSION_LEN);
 	raw_send(r, &msg);
 }
 
@@ -201,10 +209,19 @@ void raw_enter(struct raw *r, const char *uri, int32_t rank, const struct wire_p
 {
 	raw_connect(r, uri, 0);
 	raw_hello(r, rank);
-	raw_expect(r, WIRE_WELCOME);
+	r->welcome = raw_expect(r, WIRE_WELCOME).welcome;
 	raw_declare(r, param, n);
 	raw_take_grant(r);
 	raw_attach(r, 0);
+}
+
+void raw_bye(struct raw *r)
+{
+	struct wire_msg msg = {.kind = WIRE_BYE};
+
+	raw_send(r, &msg);
+	raw_expect(r, WIRE_BYE);
+	raw_close(r);
 }
 
 void raw_join_with(struct raw *r, const char *uri, int32_t rank, const struct wire_param *param,
@@ -283,6 +300,16 @@ static uint64_t mail(struct raw *r, uint64_t off)
 uint64_t raw_released(struct raw *r)
 {
 	return mail(r, 0);
+}
+
+uint64_t raw_kept(struct raw *r, uint32_t block)
+{
+	return mail(r, layout_kept_off(r->blocks, block));
+}
+
+uint64_t raw_credit(struct raw *r, uint32_t block)
+{
+	return mail(r, layout_credit_off(block));
 }
 
 static bool word_is(struct raw *r, uint64_t off, uint64_t value)

@@ -31,6 +31,7 @@ struct raw {
 	struct tp_remote *weights, *slot_mem;
 	struct tp_arena *mailbox, *source;
 	struct tp_region *mailbox_region, *source_region;
+	struct wire_welcome welcome;
 	uint64_t step; /* of START */
 };
 
@@ -58,6 +59,8 @@ void raw_expect_error(struct raw *r, enum wire_error_code code, const char *cons
 
 /* The talk, part by part. */
 void raw_hello(struct raw *r, int32_t rank);
+/* With the session that it goes on with; NULL: none. */
+void raw_hello_again(struct raw *r, int32_t rank, const uint8_t *session);
 void raw_declare(struct raw *r, const struct wire_param *param, uint32_t n);
 void raw_take_grant(struct raw *r);
 /* Exposes a mailbox of the wanted length and tells the server; or says that it has `len` bytes. */
@@ -88,6 +91,11 @@ uint64_t raw_released(struct raw *r);
 void raw_wait_release(struct raw *r, uint64_t step);
 /* Waits until the credit counter of a block is n. */
 void raw_wait_credit(struct raw *r, uint32_t block, uint64_t n);
+/* What the server had of the block before. */
+uint64_t raw_kept(struct raw *r, uint32_t block);
+uint64_t raw_credit(struct raw *r, uint32_t block);
+/* Says bye, and waits for the server's. */
+void raw_bye(struct raw *r);
 void raw_poll(struct raw *r);
 
 #endif

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "child.h"
-#include "raw.h"
+#include "life.h"
 
 struct work {
 	gs_trainer *t;
@@ -92,7 +92,8 @@ static int deaf(char **arg)
 	raw_expect(&r, WIRE_READY);
 	raw_wait_start(&r);
 	r.deaf = true;
-	for (uint32_t i = 0; i < 64; i++) {
+	/* As many pulls of a block as may be unanswered, should the server take them all. */
+	for (uint32_t i = 0; i < 2 * r.blocks + 4 * 4; i++) {
 		bool taken = i < 2 * r.blocks
 				 ? raw_gradient(&r, i % r.blocks < 4 ? 0 : 1, i % r.blocks % 4,
 						i / r.blocks, 0, true)
@@ -136,6 +137,20 @@ static int halfway(char **arg)
 	for (uint32_t b = 0; b < (uint32_t)atoi(arg[2]); b++)
 		raw_gradient(&r, 0, b, 0, 1000, false);
 	say_and_stay("halfway");
+}
+
+/* URI RANK MODE STEPS: a life (life.h), which ends when all is pushed, or when it is killed. */
+static int living(char **arg)
+{
+	struct life l = {.uri = arg[0],
+			 .mode = (enum srv_mode)atoi(arg[2]),
+			 .rank = (uint32_t)atoi(arg[1]),
+			 .steps = (uint64_t)atoi(arg[3]),
+			 .pause_us = 200};
+
+	say("born");
+	life_run(&l);
+	return 0;
 }
 
 /* URI: writes to the weights that it may only look at. */
@@ -215,7 +230,7 @@ int role_main(const char *role, int argc, char **argv)
 	    {"trainer", trainer, 3}, {"pusher", pusher, 3}, {"deaf", deaf, 2},
 	    {"giver", giver, 3},     {"serve", serve, 3},   {"scribble", scribble, 1},
 	    {"forker", forker, 2},   {"misuser", misuser, 2}, {"halfway", halfway, 3},
-	    {"hostile", hostile_role, 3},
+	    {"hostile", hostile_role, 3}, {"living", living, 4},   {"rogue", rogue_role, 2},
 	};
 
 	e2e_in_role = true;

@@ -684,7 +684,7 @@ END_TEST
 
 TCase *rows_case(void)
 {
-	TCase *t = e2e_case("rows");
+	TCase *t = e2e_wire_case("rows");
 
 	tcase_add_loop_test(t, agrees_with_the_reference, 0, 4 * RANKS);
 	tcase_add_loop_test(t, sums_means_and_weights, 0, 3);

@@ -206,7 +206,7 @@ END_TEST
 
 TCase *server_end_case(void)
 {
-	TCase *t = e2e_case("server_end");
+	TCase *t = e2e_wire_case("server_end");
 
 	tcase_add_loop_test(t, killed, 0, PHASES);
 	tcase_add_loop_test(t, stopped_in_order, 0, PHASES);

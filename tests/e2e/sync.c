@@ -144,7 +144,7 @@ END_TEST
 
 TCase *sync_case(void)
 {
-	TCase *t = e2e_case("sync");
+	TCase *t = e2e_wire_case("sync");
 
 	tcase_add_loop_test(t, every_shape_of_server, 0, 12);
 	tcase_add_test(t, across_runs_and_slots);

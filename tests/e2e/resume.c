@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The library's trainers lose their connections at any moment, and go on (gs_reconnect): each gradient
+ * counts once. What they push is that of life.h. Connections are cut by shutting their sockets down, so
+ * this is for shm; over a network the fault layer's tests do it.
+ */
+#include <dirent.h>
+#include <sys/socket.h>
+
+#include "cases.h"
+#include "life.h"
+
+enum { RANKS = 3 };
+
+struct survivor {
+	const char *uri;
+	enum srv_mode mode;
+	uint32_t rank;
+	uint64_t steps;
+	uint32_t lost;
+	pthread_t thread;
+	gs_trainer *t;
+	gs_param *p[LIFE_PARAMS];
+};
+
+/* A call that failed for a lost connection is made again. */
+static void again(struct survivor *s, int rc)
+{
+	int rewound = -1;
+
+	must(rc == -ECONNRESET || rc == -ESHUTDOWN, "rank %u: %d: %s", s->rank, rc,
+	     gs_last_error());
+	ok(gs_reconnect(s->t, &rewound));
+	must(rewound == 0, "rank %u: rewound", s->rank);
+	s->lost++;
+}
+
+#define SURELY(s, call)                          \
+	do {                                     \
+		int surely_rc;                   \
+		while ((surely_rc = (call)) < 0) \
+			again(s, surely_rc);     \
+	} while (0)
+
+static void push(struct survivor *s, uint64_t step)
+{
+	float values[LIFE_DENSE];
+	int64_t ids[LIFE_PUSH];
+
+	for (uint32_t p = 0; p < LIFE_P_TABLE; p++) {
+		for (uint32_t i = 0; i < LIFE_DENSE; i++)
+			values[i] = life_value(s->rank, step, p);
+		SURELY(s, gs_push(s->t, s->p[p], values));
+	}
+	life_rows(step, ids);
+	for (uint32_t i = 0; i < LIFE_PUSH * LIFE_DIM; i++)
+		values[i] = life_value(s->rank, step, LIFE_P_TABLE);
+	SURELY(s, gs_push_rows(s->t, s->p[LIFE_P_TABLE], ids, values, LIFE_PUSH));
+}
+
+static void *survive(void *arg)
+{
+	struct survivor *s = arg;
+
+	for (uint64_t step = 1; step <= s->steps; step++) {
+		push(s, step);
+		if (s->mode != SRV_ASYNC)
+			SURELY(s, gs_step_end(s->t));
+	}
+	for (uint32_t p = 0; s->mode == SRV_ASYNC && p < LIFE_PARAMS; p++)
+		SURELY(s, gs_wait_applied(s->t, s->p[p]));
+	/* One that stayed would hold up the others, whose steps have other numbers by now. */
+	if (s->mode == SRV_SSP) {
+		gs_close(s->t);
+		s->t = NULL;
+	}
+	return NULL;
+}
+
+/* Ends a connection of this process, any one. */
+static void cut_one(uint64_t *rng)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int fd[256], n = 0;
+	struct dirent *e;
+
+	while ((e = readdir(d)) && n < 256) {
+		int at = atoi(e->d_name), domain = 0, listens = 0;
+		socklen_t len = sizeof(int);
+
+		if (getsockopt(at, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
+		    getsockopt(at, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0 &&
+		    domain == AF_UNIX && !listens)
+			fd[n++] = at;
+	}
+	closedir(d);
+	if (n)
+		shutdown(fd[rnd(rng, (uint32_t)n)], SHUT_RDWR);
+}
+
+static void *start_one(void *arg)
+{
+	struct survivor *s = arg;
+
+	ok(gs_start(s->t));
+	return NULL;
+}
+
+static bool have_ended(struct survivor *s)
+{
+	for (int r = 0; r < RANKS; r++)
+		if (s[r].thread && pthread_tryjoin_np(s[r].thread, NULL) == 0)
+			s[r].thread = 0;
+	return !s[0].thread && !s[1].thread && !s[2].thread;
+}
+
+START_TEST(cut_at_any_moment)
+{
+	enum srv_mode mode = (enum srv_mode)(1 + _i % 3);
+	struct srv_options opt = bed_options(RANKS, mode);
+	uint64_t rng = (uint64_t)_i, steps = scaled(400, 20);
+	struct survivor s[RANKS];
+	uint32_t lost = 0, cuts = 0;
+	struct bed bed;
+
+	if (!over_shm())
+		return;
+	opt.on_loss = SRV_LOSS_WAIT;
+	opt.loss_wait_ms = 300000;
+	opt.block_kib = 1;
+	opt.workers = (uint32_t)_i % 2;
+	opt.staleness = mode == SRV_SSP ? 2 : 0;
+	bed_start(&bed, &opt);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		s[r] = (struct survivor){.uri = bed.uri, .mode = mode, .rank = r, .steps = steps};
+		s[r].t = connect_as(bed.uri, (int32_t)r);
+		life_declare(s[r].t, s[r].p);
+		pthread_create(&s[r].thread, NULL, start_one, &s[r]);
+	}
+	for (uint32_t r = 0; r < RANKS; r++)
+		pthread_join(s[r].thread, NULL);
+	for (uint32_t r = 0; r < RANKS; r++)
+		pthread_create(&s[r].thread, NULL, survive, &s[r]);
+	while (!have_ended(s)) {
+		nap_us(500 + rnd(&rng, scaled(4000, 200000)));
+		/* Each cut costs its trainer a pause, and in sync mode the others too. */
+		if (cuts++ < scaled(25, 5))
+			cut_one(&rng);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		lost += s[r].lost;
+		gs_close(s[r].t);
+	}
+	must(lost, "nobody was lost");
+	must(bed_stats(&bed).violations == 0, "violations");
+	bed_wait_connected(&bed, 0);
+	life_verify(bed.uri, RANKS, steps);
+	bed_stop(&bed);
+}
+END_TEST
+
+TCase *resume_case(void)
+{
+	TCase *t = e2e_case("resume");
+
+	tcase_add_loop_test(t, cut_at_any_moment, 0, 9);
+	return t;
+}
