@@ -146,6 +146,26 @@ int child_start(struct children *set, const char *name, const struct child_args 
 	return 0;
 }
 
+static void child_free(struct child *c)
+{
+	if (c->out >= 0)
+		close(c->out);
+	free(c->buf);
+	free(c);
+}
+
+void child_forget(struct children *set, struct child *child)
+{
+	for (unsigned i = 0; i < set->n; i++) {
+		if (set->list[i] != child)
+			continue;
+		memmove(&set->list[i], &set->list[i + 1],
+			(--set->n - i) * sizeof(set->list[0]));
+		child_free(child);
+		return;
+	}
+}
+
 const char *child_name(const struct child *child)
 {
 	return child->name;
@@ -368,13 +388,8 @@ void children_destroy(struct children *set)
 	if (!set)
 		return;
 	children_end(set, 2000);
-	for (unsigned i = 0; i < set->n; i++) {
-		struct child *c = set->list[i];
-		if (c->out >= 0)
-			close(c->out);
-		free(c->buf);
-		free(c);
-	}
+	for (unsigned i = 0; i < set->n; i++)
+		child_free(set->list[i]);
 	close(set->signals);
 	sigprocmask(SIG_SETMASK, &set->before, NULL);
 	free(set);

@@ -60,6 +60,8 @@ void child_arg(struct child_args *args, const char *fmt, ...) __attribute__((for
  * ("trainer 1"). *out lives as long as the set. */
 int child_start(struct children *set, const char *name, const struct child_args *args,
 		struct child **out);
+/* After its CHILD_ENDED: frees it, so that a set in which children come and go doesn't grow. */
+void child_forget(struct children *set, struct child *child);
 const char *child_name(const struct child *child);
 bool child_running(const struct child *child);
 pid_t child_pid(const struct child *child);

@@ -11,6 +11,8 @@ int cmd_serve(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_words(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_export(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 
 /* Not for users: what demo, words and bench start as processes of their own. */

@@ -13,7 +13,6 @@
 #include "kernels/kern.h"
 #include "transport/transport.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdarg.h>

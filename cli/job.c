@@ -151,8 +151,11 @@ int job_start_server(struct job *job, const struct job_server *server)
 	if (rc < 0)
 		return rc;
 	child_arg(&args, "serve");
+	child_arg(&args, "--insecure"); /* its trainers are this program, and go with it */
 	child_arg(&args, "--exit-when-done");
 	child_arg(&args, "--log=warn");
+	/* A trainer that fails ends the job: nobody comes in its place. */
+	child_arg(&args, "--on-trainer-loss=continue");
 	child_arg(&args, "--listen=%s", listen);
 	child_arg(&args, "--mode=%s", server->mode);
 	child_arg(&args, "--trainers=%" PRId64, server->trainers);

@@ -17,6 +17,8 @@ static const struct command {
     {"demo", cmd_demo, "train on real data and check the result against one process"},
     {"words", cmd_words, "train word vectors on a real text, through tables by rows"},
     {"bench", cmd_bench, "measure a training step against what the machine can do"},
+    {"inspect", cmd_inspect, "say what is in a checkpoint, and whether it is sound"},
+    {"export", cmd_export, "write a checkpoint's weights as a safetensors file"},
     {"doctor", cmd_doctor, "say what this machine can do, and why not what it can't"},
     {"demo-trainer", cmd_demo_trainer, NULL},
     {"demo-single", cmd_demo_single, NULL},

@@ -219,10 +219,12 @@ static void print_default(const struct opt *o)
 	}
 }
 
-static void print_help(const struct opt_command *cmd)
+static void print_help(const struct opt_command *cmd, const struct opt_operand *operands)
 {
-	printf("Usage: %s%s\n\n%s\n", cmd->name, cmd->opts[0].name ? " [OPTION]..." : "",
-	       cmd->summary);
+	printf("Usage: %s", cmd->name);
+	for (const struct opt_operand *o = operands; o && o->name; o++)
+		printf(" %s", o->name);
+	printf("%s\n\n%s\n", cmd->opts[0].name ? " [OPTION]..." : "", cmd->summary);
 	printf("\nOptions:\n");
 	for (const struct opt *o = cmd->opts; o->name; o++) {
 		int n = printf("  --%s%s%s", o->name, o->operand ? " " : "",
@@ -255,11 +257,13 @@ static const struct opt *find(const struct opt_command *cmd, const char *arg, co
 	return NULL;
 }
 
-static int unknown(const struct opt_command *cmd, const char *arg)
+static int unknown(const struct opt_command *cmd, bool operands, const char *arg)
 {
 	char names[1024];
 	size_t n = 0;
 
+	if (arg[0] != '-' && operands)
+		return opt_usage(cmd, "'%s' is one too many", arg);
 	if (arg[0] != '-')
 		return opt_usage(cmd, "'%s' is not an option: there are only options here", arg);
 	for (const struct opt *o = cmd->opts; o->name && n < sizeof(names); o++)
@@ -269,33 +273,56 @@ static int unknown(const struct opt_command *cmd, const char *arg)
 	return opt_usage(cmd, "there is no option '%s': there are %s", arg, names);
 }
 
-int opt_parse(const struct opt_command *cmd, int argc, char **argv)
+/* The option at argv[*i], and its value, if that is the next one. */
+static int parse_option(const struct opt_command *cmd, bool operands, int argc, char **argv, int *i)
 {
-	for (int i = 1; i < argc; i++) {
-		const char *value = NULL;
+	const char *arg = argv[*i], *value = NULL;
+	const struct opt *o = !strncmp(arg, "--", 2) ? find(cmd, arg + 2, &value) : NULL;
 
-		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-			print_help(cmd);
+	if (!o)
+		return unknown(cmd, operands, arg);
+	if (o->kind == OPT_FLAG) {
+		if (value)
+			return opt_usage(cmd, "--%s takes no value, but got '%s'", o->name, value);
+		*(bool *)o->to = true;
+		return OPT_RUN;
+	}
+	if (!value && *i + 1 == argc) {
+		char buf[RANGE_TEXT_MAX];
+		return opt_usage(cmd, "--%s needs a value: %s", o->name, allowed(o, buf));
+	}
+	return set_value(cmd, o, value ? value : argv[++*i]);
+}
+
+int opt_parse_with(const struct opt_command *cmd, const struct opt_operand *operands, int argc,
+		   char **argv)
+{
+	const struct opt_operand *next = operands;
+	bool only_operands = false; /* behind -- */
+
+	for (int i = 1; i < argc; i++) {
+		if (!only_operands && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
+			print_help(cmd, operands);
 			return EXIT_OK;
 		}
-		const struct opt *o =
-		    !strncmp(argv[i], "--", 2) ? find(cmd, argv[i] + 2, &value) : NULL;
-		if (!o)
-			return unknown(cmd, argv[i]);
-		if (o->kind == OPT_FLAG) {
-			if (value)
-				return opt_usage(cmd, "--%s takes no value, but got '%s'", o->name,
-						 value);
-			*(bool *)o->to = true;
-			continue;
+		if (operands && !only_operands && !strcmp(argv[i], "--")) {
+			only_operands = true;
+		} else if (next && next->name && (only_operands || argv[i][0] != '-')) {
+			*next++->to = argv[i];
+		} else if (only_operands) {
+			return opt_usage(cmd, "'%s' is one too many", argv[i]);
+		} else {
+			int rc = parse_option(cmd, operands != NULL, argc, argv, &i);
+			if (rc != OPT_RUN)
+				return rc;
 		}
-		if (!value && i + 1 == argc) {
-			char buf[RANGE_TEXT_MAX];
-			return opt_usage(cmd, "--%s needs a value: %s", o->name, allowed(o, buf));
-		}
-		int rc = set_value(cmd, o, value ? value : argv[++i]);
-		if (rc != OPT_RUN)
-			return rc;
 	}
+	if (next && next->name)
+		return opt_usage(cmd, "%s is missing", next->name);
 	return OPT_RUN;
+}
+
+int opt_parse(const struct opt_command *cmd, int argc, char **argv)
+{
+	return opt_parse_with(cmd, NULL, argc, argv);
 }

@@ -22,7 +22,7 @@ enum opt_kind {
 	OPT_PARSED, /* to: whatever `parse` fills */
 };
 
-enum { OPT_TEXTS_MAX = 8 };
+enum { OPT_TEXTS_MAX = 16 };
 
 struct opt_texts {
 	const char *text[OPT_TEXTS_MAX];
@@ -57,6 +57,17 @@ enum { OPT_RUN = -1 };
 /* Reads argv[1…] into the table's targets. --help goes to stdout, errors to stderr.
  * Returns OPT_RUN, or the status to exit with: EXIT_OK after --help, EXIT_USAGE after an error. */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv);
+
+/* What is given without a name: PATH. All of a command's are wanted, in their order, before,
+ * between or behind its options; behind `--` one may begin with a dash. */
+struct opt_operand {
+	const char *name; /* NULL ends the table */
+	const char **to;
+};
+
+/* The same of a command that takes operands. */
+int opt_parse_with(const struct opt_command *cmd, const struct opt_operand *operands, int argc,
+		   char **argv);
 
 /* A usage error that no single line of the table can find ("--iters and --duration exclude one
  * another"): printed as opt_parse prints its own. Returns EXIT_USAGE. */

@@ -9,12 +9,12 @@ expect 0 --version
 grep -qE '^gradslot [0-9]+\.[0-9]+\.[0-9]+$' "$out" || fail "no version"
 
 expect 0 --help
-for command in serve demo words bench doctor; do
+for command in serve demo words bench inspect export doctor; do
     said "$out" "$command"
 done
 ! grep -qE '^  [a-z]+-' "$out" || fail "--help shows a hidden command"
 
-for command in serve demo words 'bench step' doctor; do
+for command in serve demo words 'bench step' inspect export doctor; do
     # shellcheck disable=SC2086
     expect 0 $command --help
     said "$out" "Usage: gradslot $command"
@@ -52,6 +52,10 @@ for command in serve demo; do
         said "$err" '0 to 1048576'
     done
 done
+bad serve --on-trainer-loss 30
+bad serve --on-trainer-loss wait:soon
+bad serve --straggler-after 5:kill
+bad serve --keepalive 0.1
 bad serve --pollers 0
 bad serve --workers 100000
 bad serve --spin long
@@ -86,6 +90,20 @@ bad 'bench step' --size 4097
 bad 'bench step' --optimizer adam
 bad 'bench step' --warmup 0
 bad 'bench step' --iters 0
+
+bad 'export a b' --dtype f64
+
+# Operands.
+expect 2 inspect
+said "$err" 'PATH is missing'
+expect 2 inspect a b
+said "$err" "'b' is one too many"
+expect 2 inspect -- --help b
+said "$err" "'b' is one too many"
+expect 2 export a --dtype f16
+said "$err" 'FILE is missing'
+expect 0 export --help
+said "$out" 'Usage: gradslot export CHECKPOINT FILE [OPTION]...'
 
 # Texts of their own: what is wrong with them, and what there is.
 expect 2 demo --optimizer sgdd

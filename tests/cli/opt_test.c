@@ -50,6 +50,10 @@ static const struct opt table[] = {
 
 static const struct opt_command command = {"prog try", "Tries.", "More.\n", table};
 
+static const char *from, *to;
+static const struct opt_operand two[] = {{"FROM", &from}, {"TO", &to}, {NULL, NULL}};
+static const struct opt_operand *operands; /* of the next parse */
+
 static char said[4096]; /* on stdout and stderr */
 
 /* Parses the arguments (NULL-terminated) with output caught in `said`. */
@@ -68,7 +72,8 @@ static int parse(const char *first, ...)
 	fflush(stdout);
 	dup2(fileno(out), STDOUT_FILENO);
 	dup2(fileno(out), STDERR_FILENO);
-	int rc = opt_parse(&command, argc, argv);
+	int rc = operands ? opt_parse_with(&command, operands, argc, argv)
+			  : opt_parse(&command, argc, argv);
 	fflush(stdout);
 	dup2(fds[0], STDOUT_FILENO);
 	dup2(fds[1], STDERR_FILENO);
@@ -196,6 +201,42 @@ START_TEST(help)
 }
 END_TEST
 
+START_TEST(operands_stand_anywhere)
+{
+	operands = two;
+	ck_assert_int_eq(parse("a", "--number", "7", "b", "--flag", NULL), OPT_RUN);
+	ck_assert_str_eq(from, "a");
+	ck_assert_str_eq(to, "b");
+	ck_assert(got.number == 7 && got.flag);
+	ck_assert_int_eq(parse("--flag", "--", "--number", "-h", NULL), OPT_RUN);
+	ck_assert_str_eq(from, "--number");
+	ck_assert_str_eq(to, "-h");
+	ck_assert_int_eq(parse("a", "--", "b", NULL), OPT_RUN);
+	ck_assert_str_eq(to, "b");
+}
+END_TEST
+
+START_TEST(all_operands_are_wanted)
+{
+	operands = two;
+	ck_assert_int_eq(parse(NULL), EXIT_USAGE);
+	must_say("FROM is missing");
+	ck_assert_int_eq(parse("a", "--flag", NULL), EXIT_USAGE);
+	must_say("TO is missing");
+	ck_assert_int_eq(parse("a", "b", "c", NULL), EXIT_USAGE);
+	must_say("'c' is one too many");
+	ck_assert_int_eq(parse("--", "a", "b", "--flag", NULL), EXIT_USAGE);
+	must_say("'--flag' is one too many");
+	ck_assert_int_eq(parse("a", "-b", "c", NULL), EXIT_USAGE);
+	must_say("no option '-b'");
+	ck_assert_int_eq(parse("--help", NULL), EXIT_OK);
+	must_say("Usage: prog try FROM TO [OPTION]...");
+	/* Without a table of them there are none, and `--` is no option. */
+	operands = NULL;
+	ck_assert_int_eq(parse("--", NULL), EXIT_USAGE);
+}
+END_TEST
+
 START_TEST(size_texts)
 {
 	static const struct {
@@ -230,6 +271,8 @@ int main(void)
 	tcase_add_test(tc, unknown_options);
 	tcase_add_test(tc, lists_are_bounded);
 	tcase_add_test(tc, help);
+	tcase_add_test(tc, operands_stand_anywhere);
+	tcase_add_test(tc, all_operands_are_wanted);
 	tcase_add_test(tc, size_texts);
 	suite_add_tcase(suite, tc);
 	SRunner *runner = srunner_create(suite);

@@ -54,6 +54,49 @@ said "$err" "trainer 0"
 grep -q "demo trainer 0.*: gradients' age: mean 0.0, at most 0 updates" "$err" || fail "no age"
 said "$err" "all trainers: gradients' age: mean 0.0, at most 0 updates"
 
+# Checkpoints: on SIGUSR1, every so many steps, and at SIGTERM, which waits for the step. The same
+# command line goes on from the newest.
+saves=(--listen "shm:$name" --checkpoint-dir "$scratch/saves" --keep 2)
+train() {
+    OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=1 "$gradslot" demo-trainer --uri "shm:$name" \
+        --trainers 1 --epochs "$1" >"$scratch/trainer" 2>&1
+}
+logged() {
+    grep -q "$1" "$err"
+}
+start "${saves[@]}"
+said "$err" "holds no checkpoint"
+train 100 &
+within 20 logged 'training over'
+kill -USR1 "$server"
+within 20 logged 'checkpoint 1 of step'
+stop TERM
+within 20 none_left
+logged 'checkpoint 2 of step' || fail "no last checkpoint"
+[[ $(find "$scratch/saves" -name 'checkpoint-*' -printf '%f ') == *checkpoint-0000000[12]* ]] ||
+    fail "no checkpoints"
+start "${saves[@]}" --checkpoint-every 2
+train 1 || fail "the trainer: $(cat "$scratch/trainer")"
+said "$err" "restoring checkpoint 2 (sync mode, step"
+within 20 logged 'checkpoint 3 of step'
+stop INT
+kept=$(find "$scratch/saves" -name 'checkpoint-*' | wc -l)
+[[ $kept == 2 ]] || fail "$kept checkpoints are kept"
+# Anew, when it is told to; and what can't be restored, or written, is said at once.
+start "${saves[@]}" --restore none
+! logged restoring || fail "restored"
+stop TERM
+expect 1 serve --listen "shm:$name" --restore /nowhere
+said "$err" /nowhere
+expect 1 serve --listen "shm:$name" --checkpoint-dir /nowhere/saves
+said "$err" "/nowhere/saves: can't be made"
+expect 2 serve --listen "shm:$name" --checkpoint-every 5x
+said "$err" 5x
+expect 1 serve --listen "shm:$name" --checkpoint-every 5
+said "$err" directory
+expect 1 serve --listen "shm:$name" --mode async --checkpoint-dir "$scratch/saves" --checkpoint-every 5
+said "$err" async
+
 # A name that is taken is refused, and named; the first server goes on. Afterwards it is free.
 start --listen "shm:$name"
 first=$server
@@ -84,6 +127,22 @@ for i in 1 2 3 4 5 6 7 8 9; do
 done
 expect 2 serve "${many[@]}"
 said "$err" "shm:$name-9"
+
+# Keys: none where other machines can come, and files that others can read.
+key=$scratch/key
+expect 1 serve --listen rdma://10.0.0.1:0
+said "$err" 'no key'
+said "$err" 'chmod 600'
+said "$err" '--insecure'
+expect 1 serve --listen "shm:$name" --key-file "$scratch/none"
+said "$err" 'No such file'
+head -c 32 /dev/urandom >"$key"
+chmod 644 "$key"
+expect 1 serve --listen "shm:$name" --key-file "$key"
+said "$err" 'mode 0644'
+chmod 600 "$key"
+start --listen "shm:$name" --key-file "$key"
+stop TERM
 
 # Without a device: which, and what would help.
 if [[ ! -e /sys/class/infiniband ]]; then
