@@ -14,12 +14,14 @@ int cmd_bench(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_soak(int argc, char **argv);
 
-/* Not for users: what demo, words and bench start as processes of their own. */
+/* Not for users: what demo, words, bench and soak start as processes of their own. */
 int cmd_demo_trainer(int argc, char **argv);
 int cmd_demo_single(int argc, char **argv);
 int cmd_words_trainer(int argc, char **argv);
 int cmd_words_single(int argc, char **argv);
 int cmd_bench_trainer(int argc, char **argv);
+int cmd_soak_trainer(int argc, char **argv);
 
 #endif

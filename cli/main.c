@@ -19,12 +19,14 @@ static const struct command {
     {"bench", cmd_bench, "measure a training step against what the machine can do"},
     {"inspect", cmd_inspect, "say what is in a checkpoint, and whether it is sound"},
     {"export", cmd_export, "write a checkpoint's weights as a safetensors file"},
+    {"soak", cmd_soak, "kill trainers and servers, and check that nothing is lost or doubled"},
     {"doctor", cmd_doctor, "say what this machine can do, and why not what it can't"},
     {"demo-trainer", cmd_demo_trainer, NULL},
     {"demo-single", cmd_demo_single, NULL},
     {"words-trainer", cmd_words_trainer, NULL},
     {"words-single", cmd_words_single, NULL},
     {"bench-trainer", cmd_bench_trainer, NULL},
+    {"soak-trainer", cmd_soak_trainer, NULL},
 };
 
 static void print_commands(FILE *to)
