@@ -12,6 +12,14 @@
 
 #include "base/err.h"
 
+/* The fuzzers' build has the narrowest set alone (CMakeLists.txt): it is not the loops' that is looked
+ * for there, and each is compiled for as long as all else. */
+#if defined(__x86_64__) && !defined(KERN_BASELINE_ONLY)
+#define KERN_WIDER_SETS 1
+#else
+#define KERN_WIDER_SETS 0
+#endif
+
 #define KERN_RULE_OF(name, isa) &kern_rule_##name##_##isa,
 /* clang-format off */
 #define KERN_LOOPS(isa)                                                                 \
@@ -30,7 +38,7 @@
 /* Narrowest first. */
 static const struct kern_loops sets[] = {
     KERN_LOOPS(baseline),
-#if defined(__x86_64__)
+#if KERN_WIDER_SETS
     KERN_LOOPS(avx2),
     KERN_LOOPS(avx512),
 #endif
@@ -44,7 +52,7 @@ static const struct kern_loops *_Atomic in_use;
  * were compiled for (CMakeLists.txt). */
 static bool supported(const struct kern_loops *set)
 {
-#if defined(__x86_64__)
+#if KERN_WIDER_SETS
 	if (!strcmp(set->name, "avx2"))
 		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 	if (!strcmp(set->name, "avx512"))
