@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # The few commands that everybody needs. The build itself is CMake's: see CMakePresets.json.
 
-.PHONY: help deps build demo check fmt clean
+.PHONY: help deps build demo check soak model fuzz fmt clean
 
 help:
 	@echo "make demo    install what is needed, build, train on real data and check the result"
 	@echo "make check   install what is needed, build every variant and run all tests"
+	@echo "make soak    kill trainers and servers for half an hour; nothing may be lost, nothing may grow"
+	@echo "make model   check the models of the protocol (tests/model)"
+	@echo "make fuzz    run the fuzzers, ten minutes each (tests/fuzz/run --help)"
 	@echo "make build   build the release variant (build/release/gradslot)"
 	@echo "make fmt     format the C files with clang-format"
 	@echo "make clean   remove build/"
@@ -21,6 +24,15 @@ demo: deps build
 
 check: deps
 	scripts/check
+
+model: deps
+	tests/model/run
+
+fuzz: deps
+	tests/fuzz/run
+
+soak: deps
+	scripts/soak
 
 fmt:
 	git ls-files '*.c' '*.h' | xargs clang-format -i
