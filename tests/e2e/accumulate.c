@@ -279,7 +279,7 @@ END_TEST
 
 TCase *accumulate_case(void)
 {
-	TCase *t = e2e_arithmetic_case("accumulate");
+	TCase *t = e2e_case("accumulate");
 
 	tcase_add_loop_test(t, in_steps, 0, 6);
 	tcase_add_loop_test(t, without_steps, 0, 6);

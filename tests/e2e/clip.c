@@ -249,7 +249,7 @@ END_TEST
 
 TCase *clip_case(void)
 {
-	TCase *t = e2e_arithmetic_case("clip");
+	TCase *t = e2e_case("clip");
 
 	tcase_add_loop_test(t, the_same_bits, 0, 9);
 	tcase_add_loop_test(t, what_they_come_to, 0, 7);

@@ -39,14 +39,6 @@ TCase *e2e_disk_case(const char *name)
 	return t;
 }
 
-TCase *e2e_arithmetic_case(const char *name)
-{
-	TCase *t = e2e_case(name);
-
-	tcase_set_tags(t, "arithmetic");
-	return t;
-}
-
 void has_words(const char *text, const char *const *words)
 {
 	for (; *words; words++)

@@ -47,8 +47,6 @@ TCase *e2e_case(const char *name);
 /* A case about the way between the two, which is another on each transport: CK_INCLUDE_TAGS=wire runs
  * these alone. */
 TCase *e2e_wire_case(const char *name);
-/* A case about what the server computes: CK_EXCLUDE_TAGS=arithmetic leaves it out. */
-TCase *e2e_arithmetic_case(const char *name);
 /* A case about files, whatever the transport: CK_EXCLUDE_TAGS=disk leaves it out. */
 TCase *e2e_disk_case(const char *name);
 

@@ -475,7 +475,7 @@ END_TEST
 
 TCase *nonfinite_case(void)
 {
-	TCase *t = e2e_arithmetic_case("nonfinite");
+	TCase *t = e2e_case("nonfinite");
 
 	tcase_add_loop_test(t, in_steps, 0, 12);
 	tcase_add_loop_test(t, left_out_of_the_norm, 0, 2);

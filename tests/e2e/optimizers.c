@@ -75,7 +75,7 @@ END_TEST
 
 TCase *optimizers_case(void)
 {
-	TCase *t = e2e_arithmetic_case("optimizers");
+	TCase *t = e2e_case("optimizers");
 
 	tcase_add_loop_test(t, all_of_them, 0, 9);
 	return t;

@@ -459,7 +459,7 @@ END_TEST
 
 TCase *rates_case(void)
 {
-	TCase *t = e2e_arithmetic_case("rates");
+	TCase *t = e2e_case("rates");
 
 	tcase_add_loop_test(t, set_in_its_place, 0, 6);
 	tcase_add_loop_test(t, holds_for_the_whole_step, 0, 3);

@@ -98,7 +98,7 @@ END_TEST
 
 TCase *reduce_case(void)
 {
-	TCase *t = e2e_arithmetic_case("reduce");
+	TCase *t = e2e_case("reduce");
 
 	tcase_add_loop_test(t, three_ways, 0, 16);
 	tcase_add_test(t, numbers_that_are_refused);

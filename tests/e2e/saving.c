@@ -432,7 +432,7 @@ END_TEST
 
 TCase *saving_case(void)
 {
-	TCase *t = e2e_arithmetic_case("saving");
+	TCase *t = e2e_case("saving");
 
 	tcase_add_test(t, disk_full);
 	tcase_add_test(t, asked_for);

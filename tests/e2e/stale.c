@@ -252,7 +252,7 @@ END_TEST
 
 TCase *stale_case(void)
 {
-	TCase *t = e2e_arithmetic_case("stale");
+	TCase *t = e2e_case("stale");
 
 	tcase_add_loop_test(t, ages_are_counted, 0, 36);
 	tcase_add_loop_test(t, pulls_beside_pushes, 0, 2);
