@@ -119,6 +119,14 @@ void bed_stop(struct bed *b)
 	b->srv = NULL;
 }
 
+void bed_done(struct bed *b)
+{
+	pthread_join(b->thread, NULL);
+	must(b->rc == 0, "srv_run: %d", b->rc);
+	srv_destroy(b->srv);
+	b->srv = NULL;
+}
+
 void bed_fails(struct bed *b, int err, const char *const *words)
 {
 	pthread_join(b->thread, NULL);

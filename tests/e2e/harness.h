@@ -108,6 +108,8 @@ struct srv_options bed_options(uint32_t trainers, enum srv_mode mode);
 void bed_start(struct bed *b, const struct srv_options *opt);
 /* Stops it: srv_run must return 0, within three seconds. */
 void bed_stop(struct bed *b);
+/* It ends by itself: srv_run must return 0. */
+void bed_done(struct bed *b);
 /* It ends by itself: srv_run must return -err, with these words. */
 void bed_fails(struct bed *b, int err, const char *const *words);
 #define BED_FAILS(b, err, ...) bed_fails(b, err, (const char *const[]){__VA_ARGS__, NULL})

@@ -206,9 +206,7 @@ START_TEST(exit_when_done)
 	opt.exit_when_done = true;
 	bed_start(&bed, &opt);
 	job_run_all(job, bed.uri, 2, (const uint32_t[]){3, 2});
-	pthread_join(bed.thread, NULL);
-	must(bed.rc == 0, "srv_run");
-	srv_destroy(bed.srv);
+	bed_done(&bed);
 	job_verify(job, 3);
 	free(job);
 }

@@ -852,9 +852,7 @@ START_TEST(exit_when_done_waits_for_the_lost)
 	resume(&back, bed.uri, 0, &r);
 	raw_wait_start(&back);
 	raw_bye(&back);
-	pthread_join(bed.thread, NULL);
-	must(bed.rc == 0, "srv_run: %d", bed.rc);
-	srv_destroy(bed.srv);
+	bed_done(&bed);
 }
 END_TEST
 
@@ -923,9 +921,7 @@ START_TEST(exit_when_done_counts_trainers)
 	join_all(r, 2, bed.uri);
 	raw_bye(&r[1]);
 	raw_bye(&r[0]);
-	pthread_join(bed.thread, NULL);
-	must(bed.rc == 0, "srv_run: %d", bed.rc);
-	srv_destroy(bed.srv);
+	bed_done(&bed);
 }
 END_TEST
 
@@ -973,9 +969,7 @@ START_TEST(exit_when_done_counts_ranks)
 	raw_join(&r, bed.uri, 1);
 	raw_wait_start(&r);
 	raw_bye(&r);
-	pthread_join(bed.thread, NULL);
-	must(bed.rc == 0, "srv_run: %d", bed.rc);
-	srv_destroy(bed.srv);
+	bed_done(&bed);
 }
 END_TEST
 
