@@ -388,6 +388,17 @@ int gs_push(gs_trainer *t, gs_param *p, const void *grad)
 	return rc;
 }
 
+int gs_push_many(gs_trainer *t, gs_param *const *p, const void *const *grad, uint32_t n)
+{
+	int rc = 0;
+
+	if (n > 0 && (!p || !grad))
+		return err_set(EINVAL, "gs_push_many: NULL");
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		rc = gs_push(t, p[i], grad[i]);
+	return rc;
+}
+
 int gs_pushes(gs_trainer *t, gs_param *p, uint64_t *out)
 {
 	if (!out)

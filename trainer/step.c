@@ -136,3 +136,10 @@ int gs_step_end(gs_trainer *t)
 	trainer_exit(t);
 	return rc;
 }
+
+int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n)
+{
+	int rc = gs_step_end(t);
+
+	return rc < 0 ? rc : gs_pull_many(t, p, dst, n, GS_RELAXED);
+}

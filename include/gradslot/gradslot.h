@@ -378,6 +378,13 @@ GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out);
  * posted), -EINVAL (a table). */
 GS_API int gs_push(gs_trainer *t, gs_param *p, const void *grad);
 
+/* Sends the gradients of n parameters, grad[i] of p[i], as gs_push would one after the other: with one
+ * entry into the library, and with neighbours in the order of declaration that are small sent together
+ * (in one WRITE, with one signal). A model of many small tensors should be pushed so. After a failure
+ * the first of them may have been sent, as the text says.
+ * Errors: gs_push's, and -EINVAL (a parameter is in the list twice). */
+GS_API int gs_push_many(gs_trainer *t, gs_param *const *p, const void *const *grad, uint32_t n);
+
 /* Waits until every gradient that this trainer pushed to `p` is in the weights. Async and ssp: what
  * was accumulated so far is sent first. Sync: that is the release of the step.
  * Errors: -EDEADLK (sync: the step's barrier was not posted yet), -ENOSPC (a push of rows was
@@ -471,6 +478,14 @@ GS_API int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, void *ds
  * gs_pull's, and -EINVAL (a parameter is in the list twice). */
 GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n,
 			enum gs_consistency how);
+
+/* gs_step_end, and a pull of n parameters as they are behind that step, in one call: blocks are read as
+ * soon as their update is made, while others are still updated or on their way, so reading costs little
+ * time of its own. Sync and ssp mode; in ssp mode it is gs_step_end and then a relaxed gs_pull_many.
+ * Returns when the step is released and all weights are in dst. If it fails dst may be written in part;
+ * after -ECONNRESET and a gs_reconnect that did not rewind it may be called again.
+ * Errors: gs_step_end's and gs_pull_many's. */
+GS_API int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n);
 
 /* The live weights in place, read-only, in weight_dtype, also of a table by number. Valid until
  * gs_close or gs_reconnect. Errors: -EOPNOTSUPP (over RDMA; of a hashed table; with dc_lambda). */
