@@ -9,6 +9,7 @@ void actor_init(struct actor *actor, void (*handle)(struct actor *, struct item 
 	queue_init(&actor->queue);
 	atomic_init(&actor->pending, 0);
 	actor->at_once = at_once;
+	actor->cost = (struct turn_cost){0};
 	actor->handle = handle;
 }
 

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "server/queue.h"
+#include "server/turn.h"
 
 enum item_kind {
 	/* to a parameter */
@@ -52,16 +53,28 @@ struct item {
 	enum item_kind kind;
 };
 
+/* What trainers send, and what answers it: about one block or one push. */
+static inline bool item_from_trainer(enum item_kind kind)
+{
+	return kind <= ITEM_RATE;
+}
+
 struct actor {
 	struct queue queue;
 	_Atomic uint32_t pending;
 	bool at_once; /* run by whoever posts, never by a worker */
+	struct turn_cost cost;
 	void (*handle)(struct actor *actor, struct item *item);
 };
 
 void actor_init(struct actor *actor, void (*handle)(struct actor *, struct item *), bool at_once);
 /* True: the caller owes the actor a run. */
 bool actor_post(struct actor *actor, struct item *item);
+/* Items that are there. */
+static inline uint32_t actor_pending(const struct actor *actor)
+{
+	return atomic_load_explicit(&actor->pending, memory_order_relaxed);
+}
 /* Handles up to `max` items. True: more are there, a run is still owed. */
 bool actor_run(struct actor *actor, uint32_t max);
 

@@ -20,19 +20,19 @@ static void blame(const struct block *b, struct slot *const *slot, uint32_t n)
 /* Ends the step for a block: one update from those that delivered, or nothing when nobody did. */
 static void settle(struct param *p, struct block *b, uint64_t step)
 {
-	uint32_t ranks = p->srv->opt.trainers;
-	struct merge m;
-
-	merge_begin(&m, p->decl.reduce, param_grad_type(p));
-	for (uint32_t r = 0; b->delivered && r < ranks; r++)
-		if (b->by_rank[r])
-			merge_slot(&m, b->by_rank[r]);
-	if (m.grads.n) {
+	if (b->delivered) {
 		struct kern_step next = apply_step(b, step - 1);
+		struct slot **end = b->by_rank + p->srv->opt.trainers;
+		struct merge m;
 
+		merge_begin(&m, p->decl.reduce, param_grad_type(p));
+		for (struct slot **slot = b->by_rank; m.grads.n < b->delivered && slot < end;
+		     slot++)
+			if (*slot)
+				merge_slot(&m, *slot);
 		merge_end(&m);
 		if (apply_gradients(b, &next, &m.grads))
-			blame(b, b->by_rank, ranks);
+			blame(b, b->by_rank, p->srv->opt.trainers);
 	}
 	param_free_block(b);
 	b->settled_step = step;

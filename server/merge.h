@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From what several trainers pushed to the gradients that are merged, and their factors.
+ * From what several trainers pushed to the gradients that are merged, and their factors. Here and not
+ * in a file of its own, for it is done for every gradient.
  */
 #ifndef GS_SERVER_MERGE_H
 #define GS_SERVER_MERGE_H
@@ -20,9 +21,36 @@ struct merge {
 
 /* An empty one; then the gradients in rank order, of so many samples and so many times too large;
  * then merge.grads holds if any were added. */
-void merge_begin(struct merge *m, enum wire_reduce reduce, enum kern_dtype dtype);
-void merge_add(struct merge *m, const void *data, float weight, float scale);
-void merge_end(struct merge *m);
+static inline void merge_begin(struct merge *m, enum wire_reduce reduce, enum kern_dtype dtype)
+{
+	m->grads = (struct kern_grads){.data = m->data, .dtype = dtype};
+	m->reduce = reduce;
+	m->scaled = false;
+	m->weights = 0;
+}
+
+static inline void merge_add(struct merge *m, const void *data, float weight, float scale)
+{
+	double samples = m->reduce == WIRE_WEIGHTED ? (double)weight : 1;
+	float factor = (float)(samples / (double)scale);
+
+	m->data[m->grads.n] = data;
+	m->factor[m->grads.n] = factor;
+	m->scaled |= factor != 1;
+	m->weights += samples;
+	m->grads.n++;
+}
+
+static inline void merge_end(struct merge *m)
+{
+	m->grads.factor = m->scaled ? m->factor : NULL;
+	if (m->reduce == WIRE_SUM)
+		m->grads.scale = 1;
+	else if (m->reduce == WIRE_MEAN)
+		m->grads.scale = 1.0f / (float)m->grads.n;
+	else
+		m->grads.scale = (float)(1 / m->weights);
+}
 
 static inline void merge_slot(struct merge *m, const struct slot *slot)
 {

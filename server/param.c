@@ -14,24 +14,17 @@ uint64_t param_clock(const struct param *p, const struct block *b)
 	return p->srv->opt.mode == SRV_SYNC ? round_step(&p->srv->round) - 1 : block_updates(b);
 }
 
-void param_unit_settled(struct param *p)
-{
-	atomic_store_explicit(&p->settled,
-			      atomic_load_explicit(&p->settled, memory_order_relaxed) + 1,
-			      memory_order_release);
-	round_done_one(&p->srv->round);
-}
-
 void param_free_block(struct block *b)
 {
-	uint32_t ranks = srv_table(b->param->srv)->ranks;
+	struct slot **end = b->by_rank + b->param->srv->opt.trainers;
 
-	for (uint32_t r = 0; b->delivered && r < ranks; r++) {
-		if (b->by_rank[r])
-			session_free_slot(b->by_rank[r]);
-		b->by_rank[r] = NULL;
+	for (struct slot **slot = b->by_rank; b->delivered && slot < end; slot++) {
+		if (!*slot)
+			continue;
+		session_free_slot(*slot);
+		*slot = NULL;
+		b->delivered--;
 	}
-	b->delivered = 0;
 }
 
 void param_credit(struct slot *slot)

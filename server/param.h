@@ -15,19 +15,25 @@
 
 static inline struct block *slot_block(const struct slot *slot)
 {
-	return &srv_table(slot->session->srv)->block[slot->block];
+	return &slot->session->table->block[slot->block];
 }
 
 static inline struct block *param_block(const struct param *p, uint32_t i)
 {
-	return &srv_table(p->srv)->block[p->place.first_block + i];
+	return &p->block[i];
 }
 
 /* The clock of the parameter's schedule: rounds that are over in sync mode, else updates. */
 uint64_t param_clock(const struct param *p, const struct block *b);
 
 /* A unit of the step is in the weights, or was left alone. */
-void param_unit_settled(struct param *p);
+static inline void param_unit_settled(struct param *p)
+{
+	atomic_store_explicit(&p->settled,
+			      atomic_load_explicit(&p->settled, memory_order_relaxed) + 1,
+			      memory_order_release);
+	round_done_one(&p->srv->round);
+}
 
 /* The block is done with what these trainers delivered for the step. Frees their slots. */
 void param_free_block(struct block *b);

@@ -21,7 +21,7 @@ enum {
 
 static bool block_exists(struct session *s, const struct imm *imm)
 {
-	const struct table *t = srv_table(s->srv);
+	const struct table *t = s->table;
 
 	if (imm->block >= t->blocks)
 		violation(s, "block %u slot %u: there are %u blocks, %u slots each", imm->block,
@@ -42,7 +42,7 @@ bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint6
 /* The slot that is claimed; it is free. */
 struct slot *poller_slot(struct session *s, const struct imm *imm)
 {
-	const struct table *t = srv_table(s->srv);
+	const struct table *t = s->table;
 	struct slot *slot;
 
 	if (imm->slot >= t->slots) {
@@ -60,13 +60,13 @@ struct slot *poller_slot(struct session *s, const struct imm *imm)
 
 static bool of_table(const struct session *s, const struct imm *imm)
 {
-	return is_table(srv_table(s->srv)->block[imm->block].param);
+	return is_table(s->table->block[imm->block].param);
 }
 
 /* A slot of a dense parameter: the length is the block's. */
 static struct slot *claimed_slot(struct session *s, const struct imm *imm, uint32_t len)
 {
-	const struct block *b = &srv_table(s->srv)->block[imm->block];
+	const struct block *b = &s->table->block[imm->block];
 
 	return poller_length(s, imm, len, block_grad_bytes(b)) ? poller_slot(s, imm) : NULL;
 }
@@ -77,6 +77,8 @@ static float head_float(const float *at)
 	uint32_t bits = __atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_RELAXED);
 	float f;
 
+	if (__builtin_expect(bits == 0, true))
+		return 1;
 	memcpy(&f, &bits, sizeof(f));
 	return f == 0 ? 1 : f;
 }
@@ -84,9 +86,9 @@ static float head_float(const float *at)
 /* What the trainer says about the push that this slot's gradient is a part of. */
 bool poller_head(struct session *s, struct slot *slot)
 {
-	const struct table *t = srv_table(s->srv);
+	const struct table *t = s->table;
 	const struct param *p = t->block[slot->block].param;
-	uint64_t *pushes = &s->pushes[p - t->param];
+	uint64_t *pushes = &s->pushes[p->id];
 	float weight = head_float(&slot->head->weight), scale = head_float(&slot->head->scale);
 
 	if (!layout_factor_ok(weight) || !layout_factor_ok(scale)) {
@@ -115,19 +117,15 @@ static void enqueue(struct session *s, struct slot *slot, enum item_kind kind, b
  * where they are claimed). */
 static bool step_allows(struct session *s, const struct imm *imm)
 {
-	const struct table *t = srv_table(s->srv);
 	uint64_t step = round_step(&s->srv->round);
-	/* One that its rank's last session delivered counts too. (A table's push of that kind was
-	 * refused where it was claimed.) */
-	bool twice = !of_table(s, imm) && session_kept(s, imm->block) == step;
+	/* (A table's push of that kind was refused where it was claimed.) */
+	bool twice = !of_table(s, imm) && s->last_step[imm->block] == step;
 
 	if (s->posting != step) {
 		violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
 			  " is not released", imm->block, s->posting, step);
 		return false;
 	}
-	for (uint32_t i = 0; i < t->slots && !of_table(s, imm); i++)
-		twice |= slot_step(&s->slot[(size_t)imm->block * t->slots + i]) == step;
 	if (twice)
 		violation(s, "block %u: a second gradient in step %" PRIu64, imm->block, step);
 	return !twice;
@@ -164,7 +162,7 @@ static void on_gradient(struct session *s, const struct imm *imm, uint32_t len)
 		if (!step_allows(s, imm))
 			return;
 		atomic_store_explicit(&slot->step, s->posting, memory_order_relaxed);
-		s->last_pushed = s->posting;
+		s->last_pushed = s->last_step[imm->block] = s->posting;
 	} else if (s->srv->opt.mode == SRV_SSP) {
 		if (!may_pass(s)) {
 			violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
@@ -185,7 +183,7 @@ static void on_init(struct session *s, const struct imm *imm, uint32_t len)
 
 	if (!slot)
 		return;
-	if (srv_table(s->srv)->block[imm->block].param->decl.init != WIRE_INIT_TRAINER)
+	if (s->table->block[imm->block].param->decl.init != WIRE_INIT_TRAINER)
 		violation(s, "block %u: its initial weights do not come from a trainer",
 			  imm->block);
 	else
@@ -194,7 +192,7 @@ static void on_init(struct session *s, const struct imm *imm, uint32_t len)
 
 static void on_pull(struct session *s, const struct imm *imm, uint32_t len)
 {
-	const struct table *t = srv_table(s->srv);
+	const struct table *t = s->table;
 	struct pull *pull;
 	uint32_t wanted;
 
@@ -227,6 +225,8 @@ static void on_barrier(struct session *s, const struct imm *imm)
 			  " is next and step %" PRIu64 " is not released", imm->step, s->posting,
 			  s->posting - 1);
 	} else {
+		/* Its gradients first: what they settle the end of the step need not. */
+		sched_turn(&s->srv->sched, false);
 		s->pass_step = s->posting++;
 		if (mode == SRV_SYNC)
 			session_queue(s, &s->pass);
@@ -330,12 +330,15 @@ void *poller_main(void *arg)
 {
 	struct poller *p = arg;
 	struct tp_event ev[BATCH];
+	struct turn turn;
 
+	sched_take_turns(&turn);
 	while (!atomic_load_explicit(&p->srv->pollers_end, memory_order_relaxed)) {
 		int n = tp_cq_poll(p->cq, ev, BATCH);
 
 		for (int i = 0; i < n; i++)
 			on_event(&ev[i]);
+		sched_turn(&p->srv->sched, true);
 		if (n == 0)
 			tp_cq_wait(p->cq, -1);
 	}

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/spin.h"
 
 enum {
 	/* Items of one actor before another gets its turn. */
@@ -21,6 +22,7 @@ void sched_init(struct sched *s, uint32_t workers)
 	atomic_init(&s->runq, NULL);
 	atomic_init(&s->stop, false);
 	atomic_init(&s->sleepers, 0);
+	atomic_init(&s->awake, 0);
 	sem_init(&s->wake, 0, 0);
 }
 
@@ -49,18 +51,108 @@ int sched_set_actors(struct sched *s, uint32_t actors)
 	return 0;
 }
 
+static void hand_over(struct sched *s, struct actor *actor)
+{
+	runq_push(s->runq, actor);
+	wake_one(s);
+}
+
+static void run_all(struct actor *actor)
+{
+	while (actor_run(actor, RUN_BATCH))
+		;
+}
+
+/* ---- a poller's turn ------------------------------------------------------------------------- */
+
+static _Thread_local struct turn *mine;
+
+void sched_take_turns(struct turn *turn)
+{
+	*turn = (struct turn){.n = 0};
+	mine = turn;
+}
+
+static uint64_t limit_now(struct sched *s)
+{
+	return turn_limit(s->workers, atomic_load_explicit(&s->awake, memory_order_relaxed));
+}
+
+/* What does not fit the turn goes to workers first, so that they begin meanwhile. */
+static void hand_over_rest(struct sched *s, struct turn *turn, uint64_t limit)
+{
+	uint64_t cost = turn->spent;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < turn->n; i++) {
+		struct actor *actor = turn->actor[i];
+
+		if (i > 0 && !turn_keeps(cost, limit))
+			hand_over(s, actor);
+		else
+			turn->actor[kept++] = actor;
+		cost += actor_pending(actor) * (actor->cost.each + TURN_ITEM);
+	}
+	turn->n = kept;
+}
+
+static void run_kept(struct sched *s, struct turn *turn, struct actor *actor, uint64_t limit)
+{
+	uint32_t n = turn_items(&actor->cost, actor_pending(actor), turn->spent, limit);
+	bool more = true;
+
+	turn->spent += n * (actor->cost.each + TURN_ITEM);
+	if (n)
+		more = actor_run(actor, n);
+	if (more && s->workers)
+		hand_over(s, actor);
+	else if (more)
+		run_all(actor);
+}
+
+void sched_turn(struct sched *s, bool end)
+{
+	struct turn *turn = mine;
+	uint64_t limit;
+
+	if (turn->n) {
+		limit = limit_now(s);
+		if (s->workers)
+			hand_over_rest(s, turn, limit);
+		/* What is run may post, and what that owes is kept behind. */
+		for (uint32_t i = 0; i < turn->n; i++)
+			run_kept(s, turn, turn->actor[i], limit);
+		turn->n = 0;
+	}
+	if (end)
+		turn->spent = 0;
+}
+
+static bool keep(struct sched *s, const struct actor *actor, enum item_kind kind)
+{
+	uint64_t cost = item_from_trainer(kind) ? actor->cost.most : actor->cost.whole;
+
+	return mine && mine->n < TURN_MAX && turn_keeps(cost, limit_now(s));
+}
+
 void sched_post(struct sched *s, struct actor *actor, struct item *item)
 {
+	/* Read first: what is posted may be handled, and used again, at once. */
+	enum item_kind kind = item->kind;
+
 	if (!actor_post(actor, item))
 		return;
-	if (actor->at_once || !s->workers) {
-		while (actor_run(actor, RUN_BATCH))
-			;
-	} else {
-		runq_push(s->runq, actor);
-		wake_one(s);
-	}
+	if (actor->at_once)
+		run_all(actor);
+	else if (keep(s, actor, kind))
+		mine->actor[mine->n++] = actor;
+	else if (!s->workers)
+		run_all(actor);
+	else
+		hand_over(s, actor);
 }
+
+/* ---- workers --------------------------------------------------------------------------------- */
 
 static struct actor *take(struct sched *s)
 {
@@ -84,27 +176,54 @@ static struct actor *sleep_until_work(struct sched *s)
 	return actor;
 }
 
-static struct actor *next_actor(struct sched *s, int32_t spin_us)
+/* NULL: nothing came, or the stop. */
+static struct actor *look_until(struct sched *s, uint64_t until)
 {
-	uint64_t until = clock_ns() + (uint64_t)(spin_us < 0 ? 0 : spin_us) * NS_PER_US;
+	struct actor *actor = take(s);
 
-	for (uint32_t polls = 1;; polls++) {
-		struct actor *actor = take(s);
-
-		if (actor || atomic_load_explicit(&s->stop, memory_order_relaxed))
-			return actor;
+	for (uint32_t polls = 1; !actor; polls++) {
+		if (atomic_load_explicit(&s->stop, memory_order_relaxed))
+			break;
+		if (polls % POLLS_PER_CLOCK == 0 && clock_ns() >= until)
+			break;
 		cpu_relax();
-		if (spin_us >= 0 && polls % POLLS_PER_CLOCK == 0 && clock_ns() >= until)
-			return sleep_until_work(s);
+		actor = take(s);
 	}
+	return actor;
+}
+
+static struct actor *next_actor(struct sched *s, struct spin *spin)
+{
+	struct actor *actor = take(s);
+	uint64_t now, until;
+
+	if (actor)
+		return actor;
+	now = clock_ns();
+	until = spin_begin(spin, now);
+	if (until > now) {
+		atomic_fetch_add_explicit(&s->awake, 1, memory_order_relaxed);
+		actor = look_until(s, until);
+		atomic_fetch_sub_explicit(&s->awake, 1, memory_order_relaxed);
+	}
+	if (actor) {
+		spin_found(spin);
+	} else if (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+		actor = sleep_until_work(s);
+		spin_slept(spin, clock_ns());
+	}
+	return actor;
 }
 
 void sched_work(struct sched *s, int32_t spin_us)
 {
+	struct spin spin;
+
+	spin_init(&spin, spin_us);
 	for (;;) {
 		/* Read before the queue is looked at: what was posted before the stop is found. */
 		bool stop = atomic_load(&s->stop);
-		struct actor *actor = stop ? take(s) : next_actor(s, spin_us);
+		struct actor *actor = stop ? take(s) : next_actor(s, &spin);
 
 		if (actor) {
 			if (actor_run(actor, RUN_BATCH))

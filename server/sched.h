@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who runs an actor that is owed a run: the poster itself (the round; and every parameter when
- * there are no workers), or the first free worker.
+ * Who runs an actor that is owed a run: the poster itself at once (the round; and every parameter when
+ * there are no workers); a poller, at the end of its batch (turn.h); or the first free worker.
  */
 #ifndef GS_SERVER_SCHED_H
 #define GS_SERVER_SCHED_H
@@ -13,12 +13,14 @@
 
 #include "server/actor.h"
 #include "server/runq.h"
+#include "server/turn.h"
 
 struct sched {
 	uint32_t workers;
 	struct runq *_Atomic runq; /* NULL until the parameters are known; nothing is posted before */
 	_Atomic bool stop;
 	_Atomic uint32_t sleepers __attribute__((aligned(64)));
+	_Atomic uint32_t awake; /* workers that look for work */
 	sem_t wake;
 };
 
@@ -30,7 +32,14 @@ int sched_set_actors(struct sched *s, uint32_t actors);
 /* Posts, and sees to it that the actor runs. Any thread, no blocking. */
 void sched_post(struct sched *s, struct actor *actor, struct item *item);
 
-/* A worker's life, until sched_stop: takes actors, spins `spin_us` when there are none, sleeps. */
+/* From here on the calling thread, a poller, keeps what it posts and can do itself in `turn`. What is
+ * kept must be run, by sched_turn, before the thread waits. */
+void sched_take_turns(struct turn *turn);
+/* Runs what this thread kept, or hands it on. `end`: the turn is over, and the next has its full time. */
+void sched_turn(struct sched *s, bool end);
+
+/* A worker's life, until sched_stop: takes actors; when there are none spins for `spin_us` at most
+ * (base/spin.h), sleeps. */
 void sched_work(struct sched *s, int32_t spin_us);
 /* Workers finish what is queued and return. */
 void sched_stop(struct sched *s);

@@ -71,6 +71,7 @@ void session_destroy(struct session *s)
 	free(s->slot);
 	free(s->pull);
 	free(s->pushes);
+	free(s->last_step);
 	rows_destroy_parts(s);
 	free(s->backup);
 	free(s->credit);
@@ -110,15 +111,9 @@ const char *session_state_name(enum session_state state)
 	return names[state];
 }
 
-void session_get(struct session *s)
+void session_reap(struct session *s)
 {
-	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
-}
-
-void session_put(struct session *s)
-{
-	if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1)
-		inbox_post(&s->srv->inbox, &s->reap_note);
+	inbox_post(&s->srv->inbox, &s->reap_note);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------ */
@@ -137,9 +132,11 @@ static int make_lanes(struct session *s, const struct table *t)
 	s->pull = calloc(t->blocks, sizeof(*s->pull));
 	s->credit = calloc(t->blocks, sizeof(*s->credit));
 	s->pushes = calloc(t->params, sizeof(*s->pushes));
+	s->last_step = calloc(t->blocks, sizeof(*s->last_step));
 	if (t->backups_len)
 		s->backup = aligned_alloc(LAYOUT_ALIGN, t->backups_len);
-	if (!s->slot || !s->pull || !s->credit || !s->pushes || (t->backups_len && !s->backup))
+	if (!s->slot || !s->pull || !s->credit || !s->pushes || !s->last_step ||
+	    (t->backups_len && !s->backup))
 		return err_set(ENOMEM, "no memory to keep %u slots of %u blocks", t->slots,
 			       t->blocks);
 	if (s->backup)
@@ -172,6 +169,7 @@ int session_allocate(struct session *s)
 	struct table *t = srv_table(s->srv);
 	int rc;
 
+	s->table = t;
 	rc = tp_arena_create("gradslot-slots", t->slots_len, TP_ARENA_PREFAULT, &s->slot_mem);
 	if (!rc)
 		rc = tp_arena_create("gradslot-words",
@@ -243,20 +241,6 @@ void session_condemn(struct session *s, enum wire_error_code code, const char *f
 }
 
 /* ---- slots and items --------------------------------------------------------------------------- */
-
-void slot_set_state(struct slot *slot, enum slot_state state)
-{
-	/* Release: whoever fills or queues it next does so after what its user did before. */
-	atomic_store_explicit(&slot->state, (uint8_t)state, memory_order_release);
-}
-
-void session_free_slot(struct slot *slot)
-{
-	struct session *s = slot->session;
-
-	slot_set_state(slot, SLOT_FREE);
-	session_put(s);
-}
 
 void session_queue(struct session *s, struct item *item)
 {

@@ -176,6 +176,7 @@ struct session {
 	uint64_t posting;     /* sync, ssp: the step of its next gradient; control sets it before
 			       * ACTIVE */
 	uint64_t last_pushed; /* sync: the step of its last gradient */
+	uint64_t *last_step;  /* [block]; sync, dense: the same of each, also of its rank's last session */
 	bool early;           /* early_note is under way */
 	uint64_t heard;       /* its messages so far */
 	uint64_t data_after;  /* data may come while `heard` is this; control sets it before the state
@@ -191,6 +192,7 @@ struct session {
 	struct item join, pass, leave, release;
 
 	/* memory; set up before ACTIVE, then constant */
+	struct table *table; /* srv_table(), for those that run once it is ATTACHING */
 	struct tp_arena *slot_mem, *words_mem, *bounce_mem;
 	struct tp_region *weights_region, *slot_region, *words_region, *bounce_region;
 	struct tp_remote *mailbox;
@@ -240,8 +242,17 @@ enum session_state session_state(const struct session *s);
 void session_set_state(struct session *s, enum session_state state);
 const char *session_state_name(enum session_state state);
 
-void session_get(struct session *s);
-void session_put(struct session *s);
+static inline void session_get(struct session *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+}
+/* The last reference is gone: the control thread frees it. */
+void session_reap(struct session *s);
+static inline void session_put(struct session *s)
+{
+	if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1)
+		session_reap(s);
+}
 /* Posts an item of the session to its actor, with the reference that the actor drops. */
 void session_queue(struct session *s, struct item *item);
 /* The session of one of its items join, pass, leave, release. */
@@ -270,7 +281,11 @@ static inline bool session_ends_data(enum wire_kind kind)
 /* The trainer broke the protocol. */
 #define violation(s, ...) session_condemn(s, WIRE_E_PROTOCOL, __VA_ARGS__)
 
-void slot_set_state(struct slot *slot, enum slot_state state);
+static inline void slot_set_state(struct slot *slot, enum slot_state state)
+{
+	/* Release: whoever fills or queues it next does so after what its user did before. */
+	atomic_store_explicit(&slot->state, (uint8_t)state, memory_order_release);
+}
 
 static inline uint64_t slot_step(const struct slot *slot)
 {
@@ -278,7 +293,13 @@ static inline uint64_t slot_step(const struct slot *slot)
 }
 
 /* The slot was used: free it, and drop its reference. The trainer is told by the caller. */
-void session_free_slot(struct slot *slot);
+static inline void session_free_slot(struct slot *slot)
+{
+	struct session *s = slot->session;
+
+	slot_set_state(slot, SLOT_FREE);
+	session_put(s);
+}
 
 /* Moves the credit of `block` and writes it to the trainer. Only the block's actor calls it. */
 void session_credit(struct session *s, uint32_t block, bool notify);

@@ -224,6 +224,7 @@ static void seed_param(struct session *s, const struct param *p, bool counted)
 		uint64_t kept = ledger_look(l, s->rank, b);
 
 		least = kept < least ? kept : least;
+		s->last_step[b] = kept; /* elsewhere than in sync mode nobody looks */
 		atomic_store_explicit(word(s, layout_kept_off(t->blocks, b)), kept,
 				      memory_order_relaxed);
 	}

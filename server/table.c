@@ -193,6 +193,21 @@ static void count_memory(struct table *t, struct param *p)
 		atomic_fetch_add(&t->init_left, p->cut.blocks);
 }
 
+/* What its actor's items cost: an update reads the gradients of all trainers at worst. */
+static struct turn_cost cost_of(const struct table *t, const struct param *p, enum srv_mode mode)
+{
+	uint32_t at_once = mode == SRV_SYNC ? t->ranks : 1;
+	uint64_t all = is_table(p) ? rows_part_bytes(p) : slot_bytes(p);
+	uint64_t block = p->cut.block_elems * kern_size(param_grad_type(p));
+	uint64_t one = p->units == 1 ? all : block;
+
+	return (struct turn_cost){
+		.most = turn_times(one, at_once),
+		.whole = turn_times(all, at_once),
+		.each = is_table(p) ? slot_bytes(p) : block,
+	};
+}
+
 /* Checks, cuts and places one parameter behind what is placed so far. */
 static int add(struct srv *srv, struct table *t, struct param *p, struct ends *ends)
 {
@@ -212,6 +227,7 @@ static int add(struct srv *srv, struct table *t, struct param *p, struct ends *e
 	classify(srv, p);
 	place(t, p, ends);
 	count_memory(t, p);
+	p->actor.cost = cost_of(t, p, srv->opt.mode);
 	return 0;
 }
 
@@ -220,7 +236,8 @@ static void plan(struct table *t, uint64_t weights, bool rdma)
 	const uint64_t per_block =
 		sizeof(struct block) + t->ranks * (sizeof(struct slot *) + sizeof(uint64_t));
 	const uint64_t per_lane =
-		t->slots * sizeof(struct slot) + sizeof(struct pull) + sizeof(struct credit);
+		t->slots * sizeof(struct slot) + sizeof(struct pull) + sizeof(struct credit) +
+		sizeof(uint64_t);
 
 	t->plan.weights = layout_weights_start(t->blocks) + weights;
 	t->plan.blocks = t->params * sizeof(struct param) + t->blocks * per_block;
@@ -245,6 +262,7 @@ static int make_blocks(struct table *t)
 	for (uint32_t i = 0; i < t->params; i++) {
 		struct param *p = &t->param[i];
 
+		p->block = &t->block[p->place.first_block];
 		for (uint32_t k = 0; k < p->cut.blocks; k++) {
 			uint32_t id = p->place.first_block + k;
 
@@ -301,6 +319,7 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 		struct param *p = &t->param[i];
 
 		p->srv = srv;
+		p->id = i;
 		p->decl = decl[i];
 		actor_init(&p->actor, param_handle, false);
 		p->settle = (struct item){.kind = ITEM_SETTLE, .home = &p->actor};

@@ -29,6 +29,8 @@ struct tp_arena;
 struct param {
 	struct actor actor; /* first: an actor is its parameter */
 	struct srv *srv;
+	uint32_t id;
+	struct block *block; /* its first */
 	struct wire_param decl;
 	struct wire_place place;
 	struct geometry cut;

@@ -12,6 +12,7 @@
  */
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/spin.h"
 #include "transport/backend.h"
 
 #include <errno.h>
@@ -34,8 +35,6 @@
 struct tp_cq {
 	int epfd;
 	int evfd;
-	int32_t spin_us;
-
 	pthread_mutex_t add_lock; /* taken to add a part */
 	_Atomic(struct tp_subcq *) subs[SUBS_MAX];
 	atomic_uint nsubs;
@@ -44,6 +43,7 @@ struct tp_cq {
 	atomic_uint asleep; /* 1: the poller is in epoll_wait, or about to be */
 
 	/* The polling thread's. */
+	struct spin spin;
 	unsigned turn; /* the part that is polled first */
 	unsigned since_clock;
 	uint64_t next_look;
@@ -66,7 +66,7 @@ int tp_cq_create(int32_t spin_us, struct tp_cq **out)
 
 	if (!cq)
 		return err_set(ENOMEM, "no memory for a completion queue");
-	cq->spin_us = spin_us;
+	spin_init(&cq->spin, spin_us);
 	pthread_mutex_init(&cq->add_lock, NULL);
 	cq->epfd = epoll_create1(EPOLL_CLOEXEC);
 	if (cq->epfd < 0) {
@@ -287,7 +287,7 @@ void tp_cq_wake(struct tp_cq *cq)
 
 /* Polls until something is there, a wake, or `until`. Now and then it lets another thread have the
  * processor: what it waits for may need it. */
-static bool spin(struct tp_cq *cq, uint64_t until)
+static bool poll_until(struct tp_cq *cq, uint64_t until)
 {
 	uint64_t yield = clock_ns() + YIELD_NS;
 
@@ -349,17 +349,19 @@ int tp_cq_wait(struct tp_cq *cq, int timeout_ms)
 		return 1;
 	uint64_t now = clock_ns();
 	uint64_t until = forever ? UINT64_MAX : now + (uint64_t)timeout_ms * NS_PER_MS;
-	bool spin_only = cq->spin_us == TP_SPIN_FOREVER;
-	uint64_t spin_until = spin_only ? until : now + (uint64_t)cq->spin_us * NS_PER_US;
+	uint64_t spin_until = spin_begin(&cq->spin, now);
 
-	if (spin_until > until)
-		spin_until = until;
-	if (spin(cq, spin_until))
+	if (poll_until(cq, spin_until < until ? spin_until : until)) {
+		spin_found(&cq->spin);
 		return 1;
-	while (!spin_only && (forever || (now = clock_ns()) < until)) {
-		sleep_once(cq, forever ? -1 : ms_left(now, until));
-		if (fill_stash(cq) || take_wake(cq))
-			return 1;
 	}
+	while (forever || (now = clock_ns()) < until) {
+		sleep_once(cq, forever ? -1 : ms_left(now, until));
+		if (fill_stash(cq) || take_wake(cq)) {
+			spin_slept(&cq->spin, clock_ns());
+			return 1;
+		}
+	}
+	spin_slept(&cq->spin, now);
 	return 0;
 }

@@ -110,7 +110,8 @@ void *tp_remote_map(const struct tp_remote *remote);
 
 enum { TP_SPIN_FOREVER = -1 };
 
-/* `spin_us`: how long tp_cq_wait polls before it sleeps; TP_SPIN_FOREVER never sleeps. */
+/* `spin_us`: how long tp_cq_wait polls at most before it sleeps: while it pays (base/spin.h).
+ * TP_SPIN_FOREVER never sleeps. */
 int tp_cq_create(int32_t spin_us, struct tp_cq **out);
 /* Every connection bound to it must have been destroyed. */
 void tp_cq_destroy(struct tp_cq *cq);

@@ -65,7 +65,7 @@ static struct subject *make_subjects(uint32_t n, bool at_once)
 
 struct producer {
 	uint32_t id, actors, items; /* items for each actor */
-	bool pause;
+	bool pause, turns; /* turns: as a poller, a turn every few items */
 	struct subject *subject;
 	struct probe *probe;
 };
@@ -79,7 +79,10 @@ static void *produce(void *arg)
 {
 	struct producer *p = arg;
 	uint64_t seed = 77 + p->id;
+	struct turn turn;
 
+	if (p->turns)
+		sched_take_turns(&turn);
 	pthread_barrier_wait(&gate);
 	for (uint32_t i = 0; i < p->items; i++) {
 		for (uint32_t a = 0; a < p->actors; a++) {
@@ -92,7 +95,11 @@ static void *produce(void *arg)
 		/* Long enough for workers to fall asleep, at odd moments. */
 		if (p->pause && rnd(&seed, 8) == 0)
 			nap();
+		if (p->turns && rnd(&seed, 3) == 0)
+			sched_turn(&sched, rnd(&seed, 2) == 0);
 	}
+	if (p->turns)
+		sched_turn(&sched, true);
 	return NULL;
 }
 
@@ -103,8 +110,8 @@ static void *work(void *spin)
 }
 
 /* Producers post `items` to each of the actors; returns once all are handled and workers ended. */
-static void storm(uint32_t workers, uint32_t actors, uint32_t items, int32_t spin_us, bool pause,
-		  struct subject *subject)
+static void storm_of(uint32_t workers, uint32_t actors, uint32_t items, int32_t spin_us, bool pause,
+		     bool turns, struct subject *subject)
 {
 	pthread_t worker[MAX_WORKERS], thread[PRODUCERS];
 	struct producer producer[PRODUCERS];
@@ -114,8 +121,8 @@ static void storm(uint32_t workers, uint32_t actors, uint32_t items, int32_t spi
 	pthread_barrier_init(&gate, NULL, PRODUCERS);
 	for (uint32_t i = 0; i < PRODUCERS; i++) {
 		producer[i] = (struct producer){
-		    i,     actors,  items,
-		    pause, subject, calloc((size_t)actors * items, sizeof(struct probe))};
+		    i,     actors, items,
+		    pause, turns,  subject, calloc((size_t)actors * items, sizeof(struct probe))};
 		pthread_create(&thread[i], NULL, produce, &producer[i]);
 	}
 	for (uint32_t i = 0; i < PRODUCERS; i++)
@@ -126,6 +133,12 @@ static void storm(uint32_t workers, uint32_t actors, uint32_t items, int32_t spi
 	for (uint32_t i = 0; i < PRODUCERS; i++)
 		free(producer[i].probe);
 	pthread_barrier_destroy(&gate);
+}
+
+static void storm(uint32_t workers, uint32_t actors, uint32_t items, int32_t spin_us, bool pause,
+		  struct subject *subject)
+{
+	storm_of(workers, actors, items, spin_us, pause, false, subject);
 }
 
 static void begin(uint32_t workers, uint32_t actors)
@@ -177,6 +190,131 @@ START_TEST(sleep_and_wake)
 }
 END_TEST
 
+/* Items so heavy that of many only some fit a turn: pollers and workers run actors side by side. */
+START_TEST(pollers_take_turns)
+{
+	uint32_t workers = worker_counts[_i], actors = 2 * TURN_MAX;
+	struct subject *s = make_subjects(actors, false);
+
+	for (uint32_t a = 0; a < actors; a++)
+		s[a].actor.cost = (struct turn_cost){.most = TURN_WAKE, .each = TURN_WAKE / 40};
+	begin(workers, actors);
+	storm_of(workers, actors, 300, 20, true, true, s);
+	all_handled(s, actors, 300);
+	sched_fini(&sched);
+	free(s);
+}
+END_TEST
+
+/* Posts to each, in a turn of this thread's; nobody works. */
+static void post_in_turn(struct subject *s, struct probe *probe, uint32_t n, enum item_kind kind)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		probe[i] = (struct probe){.item = {.kind = kind}, .number = s[i].handled};
+		sched_post(&sched, &s[i].actor, &probe[i].item);
+	}
+}
+
+START_TEST(what_is_light_is_kept)
+{
+	struct subject *s = make_subjects(3, false);
+	struct probe probe[3];
+	struct turn turn;
+
+	s[1].actor.cost.most = TURN_WAKE + 1;
+	s[2].actor.cost.whole = TURN_WAKE + 1;
+	begin(1, 3);
+	sched_take_turns(&turn);
+	post_in_turn(s, probe, 3, ITEM_GRAD);
+	ck_assert_uint_eq(s[0].handled + s[1].handled + s[2].handled, 0);
+	sched_turn(&sched, true);
+	ck_assert_uint_eq(s[0].handled, 1);
+	ck_assert_uint_eq(s[1].handled, 0); /* it waits for a worker */
+	ck_assert_uint_eq(s[2].handled, 1);
+	/* All of an actor's is another matter. */
+	probe[2] = (struct probe){.item = {.kind = ITEM_SETTLE}, .number = 1};
+	sched_post(&sched, &s[2].actor, &probe[2].item);
+	sched_turn(&sched, true);
+	ck_assert_uint_eq(s[2].handled, 1);
+	sched_fini(&sched);
+	free(s);
+}
+END_TEST
+
+START_TEST(a_turn_is_bounded)
+{
+	enum { ACTORS = 8, ITEMS = 10 };
+	struct subject *s = make_subjects(ACTORS, false);
+	struct probe probe[ACTORS], more[ITEMS];
+	uint64_t handled = 0;
+	struct turn turn;
+
+	/* Three of them fill it. */
+	for (int i = 0; i < ACTORS; i++)
+		s[i].actor.cost.each = TURN_WAKE / 3;
+	begin(1, ACTORS);
+	sched_take_turns(&turn);
+	post_in_turn(s, probe, ACTORS, ITEM_GRAD);
+	sched_turn(&sched, true);
+	for (int i = 0; i < ACTORS; i++)
+		handled += s[i].handled;
+	ck_assert_uint_ge(handled, 2);
+	ck_assert_uint_le(handled, 3);
+	ck_assert_uint_eq(s[0].handled, 1);
+	/* Of one with many items some are done; the rest goes to a worker. */
+	for (uint32_t i = 0; i < ITEMS; i++) {
+		more[i] = (struct probe){.item = {.kind = ITEM_GRAD}, .number = 1 + i};
+		sched_post(&sched, &s[0].actor, &more[i].item);
+	}
+	sched_turn(&sched, true);
+	ck_assert_uint_ge(s[0].handled, 3);
+	ck_assert_uint_le(s[0].handled, 4);
+	sched_fini(&sched);
+	free(s);
+}
+END_TEST
+
+START_TEST(a_turn_goes_on_after_its_middle)
+{
+	struct subject *s = make_subjects(4, false);
+	struct probe probe[4];
+	struct turn turn;
+
+	for (int i = 0; i < 4; i++)
+		s[i].actor.cost.each = TURN_WAKE / 2;
+	begin(1, 4);
+	sched_take_turns(&turn);
+	post_in_turn(s, probe, 2, ITEM_GRAD);
+	sched_turn(&sched, false);
+	post_in_turn(&s[2], probe + 2, 2, ITEM_GRAD);
+	sched_turn(&sched, true);
+	/* What was spent before its middle counts: nothing is left. */
+	ck_assert_uint_eq(s[0].handled, 1);
+	ck_assert_uint_eq(s[2].handled + s[3].handled, 0);
+	sched_fini(&sched);
+	free(s);
+}
+END_TEST
+
+START_TEST(limits)
+{
+	struct turn_cost cost = {.each = 100 << 10};
+
+	ck_assert_uint_eq(turn_limit(0, 0), UINT64_MAX);
+	ck_assert_uint_eq(turn_limit(2, 0), TURN_WAKE);
+	/* One that looks for work begins sooner. */
+	ck_assert_uint_lt(turn_limit(2, 1), turn_limit(2, 0));
+	ck_assert_uint_eq(turn_times(UINT64_MAX / 2, 3), UINT64_MAX);
+	ck_assert_uint_eq(turn_items(&cost, 100, 0, TURN_WAKE), 5);
+	ck_assert_uint_eq(turn_items(&cost, 3, 0, TURN_WAKE), 3);
+	ck_assert_uint_eq(turn_items(&cost, 100, TURN_WAKE, TURN_WAKE), 0);
+	/* One is done, however long it takes: or nothing would be. */
+	ck_assert_uint_eq(turn_items(&cost, 100, 0, TURN_HAND), 1);
+	ck_assert_uint_eq(turn_items(&cost, 100, 1, TURN_HAND), 0);
+	ck_assert_uint_eq(turn_items(&cost, UINT32_MAX, 0, UINT64_MAX), UINT32_MAX);
+}
+END_TEST
+
 START_TEST(at_once_runs_where_it_is_posted)
 {
 	struct subject *s = make_subjects(2, true);
@@ -206,7 +344,7 @@ START_TEST(handlers_post_onward)
 		pthread_create(&worker[i], NULL, work, &spin);
 	for (uint32_t i = 0; i < PRODUCERS; i++) {
 		producer[i] =
-		    (struct producer){i, 1, ITEMS, false, s, calloc(ITEMS, sizeof(struct probe))};
+		    (struct producer){i, 1, ITEMS, false, false, s, calloc(ITEMS, sizeof(struct probe))};
 		pthread_create(&thread[i], NULL, produce, &producer[i]);
 	}
 	for (uint32_t i = 0; i < PRODUCERS; i++)
@@ -285,6 +423,11 @@ int main(void)
 	tcase_add_test(t, a_run_is_bounded);
 	tcase_add_loop_test(t, many_producers, 0, 3);
 	tcase_add_loop_test(t, sleep_and_wake, 0, 3);
+	tcase_add_test(t, limits);
+	tcase_add_test(t, what_is_light_is_kept);
+	tcase_add_test(t, a_turn_is_bounded);
+	tcase_add_test(t, a_turn_goes_on_after_its_middle);
+	tcase_add_loop_test(t, pollers_take_turns, 0, 3);
 	tcase_add_test(t, at_once_runs_where_it_is_posted);
 	tcase_add_loop_test(t, handlers_post_onward, 0, 3);
 	tcase_add_test(t, workers_that_have_nothing_end);

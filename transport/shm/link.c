@@ -138,6 +138,7 @@ static void peer_ended(struct tp_watch *watch, uint32_t events)
 	    (struct shm_conn *)((char *)watch - offsetof(struct shm_conn, peer_watch));
 
 	hang_up(conn);
+	shm_subcq_rung(conn);
 }
 
 int shm_peer_watch(struct shm_conn *conn, pid_t peer)
@@ -200,6 +201,7 @@ void shm_socket_ready(struct tp_watch *watch, uint32_t events)
 	pthread_mutex_lock(&conn->sock_lock);
 	shm_read_socket(conn, &bell);
 	pthread_mutex_unlock(&conn->sock_lock);
+	shm_subcq_rung(conn);
 }
 
 /* ---- regions, to the peer ---------------------------------------------------------------------

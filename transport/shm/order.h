@@ -54,6 +54,12 @@ static inline bool take_sleeper(struct shm_side *peer, uint32_t what)
 	return atomic_exchange_explicit(&peer->sleep, 0, memory_order_acq_rel) & what;
 }
 
+/* The word is still there: nobody has published anything for it since, or is about to ring. */
+static inline bool sleep_is_announced(struct shm_side *mine, uint32_t what)
+{
+	return atomic_load_explicit(&mine->sleep, memory_order_relaxed) == what;
+}
+
 static inline void end_sleep(struct shm_side *mine)
 {
 	atomic_store_explicit(&mine->sleep, 0, memory_order_relaxed);

@@ -75,6 +75,9 @@ struct shm_conn {
 	bool given_closed; /* the poller's: TP_EV_CLOSED was given */
 	struct shm_conn *next_new;
 	uint64_t last_key; /* of a region exposed here */
+	/* The poller's: its place in the list, visits in vain, and see subcq.c. */
+	unsigned place, vain;
+	bool armed;
 
 	void *segment;
 	struct shm_side *mine, *theirs;
@@ -112,7 +115,8 @@ struct shm_subcq {
 	struct shm_conn *_Atomic news; /* bound and not yet seen by the poller */
 	struct shm_conn **conns;       /* the polling thread's */
 	unsigned nconns, room;
-	unsigned turn;
+	unsigned nbusy; /* at the head of conns */
+	unsigned turn, quiet_turn;
 };
 
 /* A connection over `sock` and `segment`, both of which become its own also when this fails. Not
@@ -189,12 +193,16 @@ int shm_subcq_add(struct shm_subcq *sub, struct shm_conn *conn);
 /* While nobody polls. */
 void shm_subcq_remove(struct shm_subcq *sub, struct shm_conn *conn);
 int shm_subcq_poll(struct tp_subcq *sub, struct tp_event *ev, int max);
+/* The peer rang, or its process or socket ended. Polling thread. */
+void shm_subcq_rung(struct shm_conn *conn);
 bool shm_subcq_arm(struct tp_subcq *sub);
 void shm_subcq_disarm(struct tp_subcq *sub);
 
 /* take.c: one connection's events. */
 int shm_conn_take(struct shm_conn *conn, struct tp_event *ev, int max, bool *closed);
 bool shm_conn_ready(struct shm_conn *conn);
+/* The same of what this process brought about. */
+bool shm_conn_ready_here(struct shm_conn *conn);
 
 /* listen.c, connect.c */
 int shm_listen(const struct tp_uri *uri, const struct tp_options *opt, struct tp_listener **out);

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The connections of one completion queue: polled in turn, armed before sleep.
+ *
+ * Of many connections few may be busy. So those that gave something lately, the *busy* ones, stand at
+ * the head of the list and are visited at each poll; of the quiet ones behind them only some, in turn.
+ * That is this side's own account: a peer can't keep another's connection from its turn.
+ *
+ * Nor is a quiet connection armed anew each time. `armed` says that its sleep word was announced, and
+ * looked behind, and not taken back. As long as the peer has not taken the word (which it does with
+ * whatever it publishes, and then rings), nothing was published since; who took it is looked at again.
  */
 #include "base/err.h"
 #include "transport/shm/order.h"
@@ -12,6 +20,9 @@
 
 /* Events of one connection before it is the next one's turn. */
 #define TURN_MAX 16
+/* Quiet connections that a poll visits, and how many visits in vain make a busy one quiet. */
+#define QUIET_VISITS 4u
+#define VAIN_MAX     64u
 
 int shm_subcq_create(struct tp_cq *cq, struct tp_subcq **out)
 {
@@ -75,11 +86,23 @@ static void take_news(struct shm_subcq *sub)
 	struct shm_conn *conn = atomic_load_explicit(&sub->news, memory_order_relaxed);
 
 	while (conn && (sub->nconns < sub->room || grow(sub))) {
+		conn->place = sub->nconns;
 		sub->conns[sub->nconns++] = conn;
 		conn = conn->next_new;
 	}
 	atomic_store_explicit(&sub->news, conn, memory_order_relaxed);
 	pthread_mutex_unlock(&sub->lock);
+}
+
+/* Exchanges the connections in two places. */
+static void move(struct shm_subcq *sub, unsigned from, unsigned to)
+{
+	struct shm_conn *conn = sub->conns[from];
+
+	sub->conns[from] = sub->conns[to];
+	sub->conns[from]->place = from;
+	sub->conns[to] = conn;
+	conn->place = to;
 }
 
 static void unlist(struct shm_subcq *sub, unsigned i)
@@ -90,7 +113,11 @@ static void unlist(struct shm_subcq *sub, unsigned i)
 	if (conn->peer_watch.fd >= 0)
 		tp_cq_unwatch(sub->base.cq, &conn->peer_watch);
 	conn->listed = false;
-	sub->conns[i] = sub->conns[--sub->nconns];
+	if (i < sub->nbusy) {
+		move(sub, i, --sub->nbusy);
+		i = sub->nbusy;
+	}
+	move(sub, i, --sub->nconns);
 }
 
 void shm_subcq_remove(struct shm_subcq *sub, struct shm_conn *conn)
@@ -111,49 +138,139 @@ static void unlist_closed(struct shm_subcq *sub)
 			unlist(sub, i);
 }
 
+/* ---- busy and quiet --------------------------------------------------------------------------- */
+
+/* It has something, or gave it. */
+static void make_busy(struct shm_subcq *sub, struct shm_conn *conn)
+{
+	conn->vain = 0;
+	if (conn->armed)
+		end_sleep(conn->mine);
+	conn->armed = false;
+	if (conn->place >= sub->nbusy)
+		move(sub, conn->place, sub->nbusy++);
+}
+
+void shm_subcq_rung(struct shm_conn *conn)
+{
+	struct shm_subcq *sub = conn->sub;
+
+	/* Not while it is among the news. */
+	if (conn->place < sub->nconns && sub->conns[conn->place] == conn)
+		make_busy(sub, conn);
+}
+
+static void make_quiet(struct shm_subcq *sub)
+{
+	for (unsigned i = sub->nbusy; i-- > 0;)
+		if (sub->conns[i]->vain >= VAIN_MAX)
+			move(sub, i, --sub->nbusy);
+}
+
+/* ---- polling ---------------------------------------------------------------------------------- */
+
+/* One poll. It visits a connection once: a second visit would overwrite the message that the first one
+ * gave. So the list stays as it is meanwhile. */
+struct round_trip {
+	struct tp_event *ev;
+	int n, max;
+	bool any_closed;
+};
+
+/* True: it gave something. */
+static bool visit(struct round_trip *r, struct shm_conn *conn)
+{
+	int room = r->max - r->n, turn = room < TURN_MAX ? room : TURN_MAX;
+	int n = shm_conn_take(conn, r->ev + r->n, turn, &conn->given_closed);
+
+	r->n += n;
+	r->any_closed |= conn->given_closed;
+	conn->vain = n ? 0 : conn->vain + 1;
+	return n > 0;
+}
+
+/* Begins with the next one each time, as the quiet ones do. */
+static void visit_busy(struct shm_subcq *sub, struct round_trip *r)
+{
+	unsigned n = sub->nbusy, at = n ? sub->turn % n : 0;
+
+	for (unsigned i = 0; i < n && r->n < r->max; i++) {
+		visit(r, sub->conns[at]);
+		at = at + 1 < n ? at + 1 : 0;
+	}
+}
+
+/* Those that gave something go to `woken`. Returns how many. */
+static unsigned visit_quiet(struct shm_subcq *sub, struct round_trip *r, struct shm_conn **woken)
+{
+	unsigned total = sub->nconns - sub->nbusy, n = total < QUIET_VISITS ? total : QUIET_VISITS;
+	unsigned many = 0;
+
+	for (unsigned i = 0; i < n && r->n < r->max; i++) {
+		struct shm_conn *conn = sub->conns[sub->nbusy + sub->quiet_turn++ % total];
+
+		if (visit(r, conn))
+			woken[many++] = conn;
+	}
+	return many;
+}
+
 int shm_subcq_poll(struct tp_subcq *base, struct tp_event *ev, int max)
 {
 	struct shm_subcq *sub = (struct shm_subcq *)base;
-	bool any_closed = false;
-	int n = 0;
+	struct round_trip r = {.ev = ev, .max = max};
+	struct shm_conn *woken[QUIET_VISITS];
+	unsigned many;
 
 	take_news(sub);
-	/* Begins with the next one each time, and visits each once: a second visit would overwrite
-	 * the message that the first one gave. So the list stays as it is meanwhile. */
-	unsigned total = sub->nconns, first = total ? sub->turn++ % total : 0;
-
-	for (unsigned i = 0; i < total && n < max; i++) {
-		struct shm_conn *conn = sub->conns[(first + i) % total];
-		int turn = max - n < TURN_MAX ? max - n : TURN_MAX;
-
-		n += shm_conn_take(conn, ev + n, turn, &conn->given_closed);
-		any_closed |= conn->given_closed;
-	}
-	if (any_closed)
+	visit_busy(sub, &r);
+	many = visit_quiet(sub, &r, woken);
+	while (many > 0)
+		make_busy(sub, woken[--many]);
+	if (r.any_closed)
 		unlist_closed(sub);
-	return n;
+	if (++sub->turn % VAIN_MAX == 0)
+		make_quiet(sub);
+	return r.n;
+}
+
+/* ---- sleeping --------------------------------------------------------------------------------- */
+
+/* True: it has something. */
+static bool arm(struct shm_conn *conn)
+{
+	bool starved = atomic_load_explicit(&conn->starved, memory_order_relaxed);
+	uint32_t what = SHM_SLEEP_ENTRY | (starved ? SHM_SLEEP_ROOM : 0);
+
+	if (conn->armed && sleep_is_announced(conn->mine, what))
+		return shm_conn_ready_here(conn);
+	announce_sleep(conn->mine, what);
+	conn->armed = true;
+	return shm_conn_ready(conn);
 }
 
 bool shm_subcq_arm(struct tp_subcq *base)
 {
 	struct shm_subcq *sub = (struct shm_subcq *)base;
-	bool ready = false;
 
 	take_news(sub);
-	for (unsigned i = 0; i < sub->nconns && !ready; i++) {
+	for (unsigned i = 0; i < sub->nconns; i++) {
 		struct shm_conn *conn = sub->conns[i];
-		bool starved = atomic_load_explicit(&conn->starved, memory_order_relaxed);
 
-		announce_sleep(conn->mine, SHM_SLEEP_ENTRY | (starved ? SHM_SLEEP_ROOM : 0));
-		ready = shm_conn_ready(conn);
+		if (arm(conn)) {
+			make_busy(sub, conn);
+			return true;
+		}
 	}
-	return ready;
+	return false;
 }
 
 void shm_subcq_disarm(struct tp_subcq *base)
 {
 	struct shm_subcq *sub = (struct shm_subcq *)base;
 
-	for (unsigned i = 0; i < sub->nconns; i++)
+	for (unsigned i = 0; i < sub->nbusy; i++) {
 		end_sleep(sub->conns[i]->mine);
+		sub->conns[i]->armed = false;
+	}
 }

@@ -157,11 +157,16 @@ int shm_conn_take(struct shm_conn *conn, struct tp_event *ev, int max, bool *clo
 	return b.n;
 }
 
+bool shm_conn_ready_here(struct shm_conn *conn)
+{
+	return !shm_conn_open(conn) || done_ready(conn);
+}
+
 bool shm_conn_ready(struct shm_conn *conn)
 {
 	bool room = false;
 
-	if (!shm_conn_open(conn) || done_ready(conn) || look_in(conn) != RING_EMPTY)
+	if (shm_conn_ready_here(conn) || look_in(conn) != RING_EMPTY)
 		return true;
 	if (atomic_load_explicit(&conn->starved, memory_order_relaxed)) {
 		shm_lock(conn);

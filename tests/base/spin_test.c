@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The adaptive spin: polls while it pays, costs next to nothing when nothing comes, comes back.
+ */
+#include "base/clock.h"
+#include "base/spin.h"
+#include "run.h"
+
+enum { BOUND_US = 50, WAKE_US = 28 };
+
+/* Plays a wait for something that comes `us` after it began. Returns how long it polled, ns. */
+static uint64_t wait_for(struct spin *s, uint64_t *now, uint64_t us)
+{
+	uint64_t began = *now, until = spin_begin(s, began), comes = began + us * NS_PER_US;
+
+	if (comes <= until) {
+		spin_found(s);
+		*now = comes;
+		return comes - began;
+	}
+	*now = comes + WAKE_US * NS_PER_US;
+	spin_slept(s, *now);
+	return until - began;
+}
+
+START_TEST(polls_under_load)
+{
+	struct spin s;
+	uint64_t now = NS_PER_S;
+
+	spin_init(&s, BOUND_US);
+	for (int i = 0; i < 1000; i++)
+		ck_assert_uint_eq(wait_for(&s, &now, 20), 20 * NS_PER_US);
+}
+END_TEST
+
+START_TEST(stops_when_nothing_comes)
+{
+	struct spin s;
+	uint64_t now = NS_PER_S, polled = 0, began;
+
+	spin_init(&s, BOUND_US);
+	for (int i = 0; i < 100; i++)
+		wait_for(&s, &now, 20);
+	began = now;
+	for (int i = 0; i < 100; i++)
+		polled += wait_for(&s, &now, 10000);
+	ck_assert_uint_le(polled, 4 * BOUND_US * NS_PER_US);
+	ck_assert_uint_lt(polled * 100, now - began);
+	/* And then not at all. */
+	ck_assert_uint_eq(wait_for(&s, &now, 10000), 0);
+}
+END_TEST
+
+START_TEST(comes_back)
+{
+	struct spin s;
+	uint64_t now = NS_PER_S;
+	int slept = 0;
+
+	spin_init(&s, BOUND_US);
+	for (int i = 0; i < 100; i++)
+		wait_for(&s, &now, 10000);
+	while (wait_for(&s, &now, 20) == 0)
+		ck_assert_int_lt(++slept, 4);
+	for (int i = 0; i < 100; i++)
+		ck_assert_uint_eq(wait_for(&s, &now, 20), 20 * NS_PER_US);
+}
+END_TEST
+
+START_TEST(one_late_answer_changes_nothing)
+{
+	struct spin s;
+	uint64_t now = NS_PER_S;
+
+	spin_init(&s, BOUND_US);
+	for (int i = 0; i < 100; i++) {
+		wait_for(&s, &now, 20);
+		ck_assert_uint_eq(wait_for(&s, &now, 1000), BOUND_US * NS_PER_US);
+	}
+}
+END_TEST
+
+START_TEST(what_comes_just_too_late_is_slept_for)
+{
+	struct spin s;
+	uint64_t now = NS_PER_S, polled = 0;
+
+	spin_init(&s, BOUND_US);
+	/* Longer than the bound, and than what waking adds. */
+	for (int i = 0; i < 1000; i++)
+		polled += wait_for(&s, &now, BOUND_US + 10);
+	ck_assert_uint_lt(polled * 50, now);
+}
+END_TEST
+
+START_TEST(never_and_for_ever)
+{
+	struct spin s;
+	uint64_t now = NS_PER_S;
+
+	spin_init(&s, 0);
+	for (int i = 0; i < 100; i++)
+		ck_assert_uint_eq(wait_for(&s, &now, i), 0);
+	spin_init(&s, SPIN_FOREVER);
+	for (int i = 0; i < 100; i++) {
+		ck_assert_uint_eq(spin_begin(&s, now), UINT64_MAX);
+		spin_found(&s);
+		now += 10 * NS_PER_S;
+	}
+}
+END_TEST
+
+int main(void)
+{
+	TCase *t = tcase_create("spin");
+	Suite *suite = suite_create("spin");
+
+	tcase_add_test(t, polls_under_load);
+	tcase_add_test(t, stops_when_nothing_comes);
+	tcase_add_test(t, comes_back);
+	tcase_add_test(t, one_late_answer_changes_nothing);
+	tcase_add_test(t, what_comes_just_too_late_is_slept_for);
+	tcase_add_test(t, never_and_for_ever);
+	suite_add_tcase(suite, t);
+	return run_all(srunner_create(suite));
+}
