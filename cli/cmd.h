@@ -22,6 +22,7 @@ int cmd_demo_single(int argc, char **argv);
 int cmd_words_trainer(int argc, char **argv);
 int cmd_words_single(int argc, char **argv);
 int cmd_bench_trainer(int argc, char **argv);
+int cmd_bench_peer(int argc, char **argv);
 int cmd_soak_trainer(int argc, char **argv);
 
 #endif

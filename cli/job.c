@@ -32,7 +32,7 @@ struct job {
 	struct child *server;
 	struct child *list[JOB_MAX]; /* all but the server */
 	unsigned n, left;            /* started; of them still running */
-	bool server_left;
+	bool server_left, stays;
 	int signal;
 	char uri[384];
 };
@@ -74,6 +74,16 @@ const char *job_uri(const struct job *job)
 	return job->uri;
 }
 
+void job_use_server(struct job *job, const char *uri)
+{
+	snprintf(job->uri, sizeof(job->uri), "%s", uri);
+}
+
+pid_t job_server_pid(const struct job *job)
+{
+	return job->server ? child_pid(job->server) : 0;
+}
+
 /* ---- the server ------------------------------------------------------------------------------ */
 
 static int listen_uri(const struct job *job, const struct job_server *server, char *buf,
@@ -82,6 +92,10 @@ static int listen_uri(const struct job *job, const struct job_server *server, ch
 	char address[128];
 	int rc;
 
+	if (server->uri) {
+		snprintf(buf, size, "%s", server->uri);
+		return 0;
+	}
 	if (server->transport == JOB_SHM) {
 		snprintf(buf, size, "shm:%s-%d", job->name, (int)getpid());
 		return 0;
@@ -152,7 +166,9 @@ int job_start_server(struct job *job, const struct job_server *server)
 		return rc;
 	child_arg(&args, "serve");
 	child_arg(&args, "--insecure"); /* its trainers are this program, and go with it */
-	child_arg(&args, "--exit-when-done");
+	if (!server->stays)
+		child_arg(&args, "--exit-when-done");
+	job->stays = server->stays;
 	child_arg(&args, "--log=warn");
 	/* A trainer that fails ends the job: nobody comes in its place. */
 	child_arg(&args, "--on-trainer-loss=continue");
@@ -162,6 +178,10 @@ int job_start_server(struct job *job, const struct job_server *server)
 	child_arg(&args, "--pollers=%" PRId64, server->opt.pollers);
 	child_arg(&args, "--workers=%" PRId64, server->opt.workers);
 	job_spin_arg(&args, &server->opt);
+	if (server->slots)
+		child_arg(&args, "--slots=%" PRId64, server->slots);
+	if (server->block)
+		child_arg(&args, "--block-size=%" PRId64, server->block);
 	rc = child_start(job->set, "the server", &args, &job->server);
 	return rc < 0 ? rc : wait_ready(job);
 }
@@ -231,8 +251,8 @@ static int one_ended(struct job *job, const struct child *child)
 
 	if (child == job->server)
 		job->server_left = false;
-	else
-		job->left--;
+	else if (--job->left == 0 && job->stays && job->server_left)
+		kill(child_pid(job->server), SIGTERM);
 	return child_failed(child, reason, sizeof(reason)) ? aftermath(job) : 0;
 }
 
@@ -263,6 +283,23 @@ int job_run(struct job *job, job_line_fn line, void *arg)
 				     "trainer's end",
 				     FAREWELL_MS / 1000);
 			break;
+		}
+	}
+	return rc;
+}
+
+int job_wait_server(struct job *job)
+{
+	struct child_event ev;
+	int rc = 0;
+
+	while (rc >= 0 && job->server_left) {
+		rc = children_wait(job->set, -1, &ev);
+		if (rc == 0 && ev.kind == CHILD_ENDED)
+			rc = one_ended(job, ev.child);
+		if (rc == 0 && ev.kind == CHILD_SIGNAL) {
+			job->signal = ev.signal;
+			rc = err_set(EINTR, "interrupted");
 		}
 	}
 	return rc;

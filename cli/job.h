@@ -21,7 +21,10 @@ struct job_server {
 	const char *mode;    /* as serve --mode takes it */
 	int transport;       /* enum job_transport */
 	const char *address; /* rdma: HOST[:PORT], or NULL for that of the first device */
+	const char *uri;     /* what to listen on, as it is; or NULL: by transport and address */
 	int64_t trainers;
+	int64_t slots, block; /* 0: serve's defaults */
+	bool stays;           /* it serves until the others have ended, however many come and go */
 	struct srvopt opt;
 };
 
@@ -46,8 +49,12 @@ void job_destroy(struct job *job);
 int job_start_server(struct job *job, const struct job_server *server);
 /* The trainers' --spin, as the server's. */
 void job_spin_arg(struct child_args *args, const struct srvopt *opt);
+/* The same with no server of this job's own: there is one at `uri`. */
+void job_use_server(struct job *job, const char *uri);
 /* What trainers connect to. */
 const char *job_uri(const struct job *job);
+/* 0: it is not this job's own. */
+pid_t job_server_pid(const struct job *job);
 
 /* Starts one more process; the first is number 0. */
 int job_start(struct job *job, const char *name, const struct child_args *args);
@@ -58,6 +65,9 @@ typedef int (*job_line_fn)(void *arg, unsigned number, char *line);
 /* Runs until every process has ended. The first that fails ends all others; the text then names
  * those that failed, the server first (-ECHILD). */
 int job_run(struct job *job, job_line_fn line, void *arg);
+
+/* Waits until the server has ended by itself: for a job without other processes. */
+int job_wait_server(struct job *job);
 
 /* Destroys the job (or NULL) after an error, prints the error and gives the command's exit status.
  * If the error was a signal this process dies of it, as a shell expects. */

@@ -16,7 +16,7 @@ static const struct command {
     {"serve", cmd_serve, "run the parameter server"},
     {"demo", cmd_demo, "train on real data and check the result against one process"},
     {"words", cmd_words, "train word vectors on a real text, through tables by rows"},
-    {"bench", cmd_bench, "measure a training step against what the machine can do"},
+    {"bench", cmd_bench, "measure latency, bandwidth and whole training steps"},
     {"inspect", cmd_inspect, "say what is in a checkpoint, and whether it is sound"},
     {"export", cmd_export, "write a checkpoint's weights as a safetensors file"},
     {"soak", cmd_soak, "kill trainers and servers, and check that nothing is lost or doubled"},
@@ -26,6 +26,7 @@ static const struct command {
     {"words-trainer", cmd_words_trainer, NULL},
     {"words-single", cmd_words_single, NULL},
     {"bench-trainer", cmd_bench_trainer, NULL},
+    {"bench-peer", cmd_bench_peer, NULL},
     {"soak-trainer", cmd_soak_trainer, NULL},
 };
 

@@ -1,199 +1,251 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a table: pulls of 1 to 10,000 of them, read and gathered in turn, and pushes, against one
- * server in this process. METHOD.md says what it is for.
+ * Rows of a table: pulled by READs, gathered by the server, and pushed, in turn. Which rows is drawn
+ * anew each time, outside the clock; how often each was pushed is counted, and the table has to say the
+ * same at the end.
  */
+#include "perf/loops.h"
+
 #include <errno.h>
-#include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
-#include "base/proc.h"
-#include "gradslot/gradslot.h"
-#include "perf/percentile.h"
-#include "server/server.h"
 
-enum { MOST = 10000, ROUNDS = 41 };
+enum { CHECKED_AT_ONCE = 4096 };
 
-struct bench {
-	struct srv *srv;
-	gs_trainer *t;
-	gs_param *p;
-	uint64_t rows, dim;
-	const char *optimizer;
-	bool sync, near, zipf;
-	int64_t id[MOST];
-	float *values;
-	uint64_t ns[3][ROUNDS]; /* read, gather, push */
+static const float gradient_value = 0x1p-10f, rate = 0x1p-10f, unit = 0x1p-20f;
+
+struct rows {
+	uint64_t state;    /* of the generator */
+	int64_t *id;       /* of this operation */
+	float *gradient;   /* of as many rows, all alike */
+	uint32_t *pushes;  /* of each row of the table, by this trainer */
+	uint64_t total;    /* their sum */
 };
 
-static void check(int rc)
+static uint64_t draw(struct rows *r)
 {
-	if (rc == 0)
-		return;
-	log_error("%s", err_text());
-	exit(1);
-}
-
-static void *serve(void *srv)
-{
-	check(srv_run(srv));
-	return NULL;
-}
-
-static uint64_t draw(void)
-{
-	static uint64_t x = 88172645463325252u;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return x;
+	r->state ^= r->state << 13;
+	r->state ^= r->state >> 7;
+	r->state ^= r->state << 17;
+	return r->state;
 }
 
 /* The k-th most frequent row comes 1/k times as often as the first (Zipf's law, by the integral of
  * 1/k). Neighbours in frequency are not neighbours in the table. */
-static uint64_t draw_zipf(uint64_t rows)
+static uint64_t draw_zipf(struct rows *r, uint64_t rows)
 {
-	double u = (double)(draw() >> 11) * 0x1p-53;
+	double u = (double)(draw(r) >> 11) * 0x1p-53;
 	uint64_t k = (uint64_t)(exp(u * log((double)rows + 1)) - 1);
 
 	return (k < rows ? k : rows - 1) * 2654435761u % rows;
 }
 
 /* Anywhere, by Zipf's law, or one behind the other. */
-static void draw_ids(struct bench *b, size_t n)
+static void draw_ids(struct rows *r, const struct peer_config *c)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (b->near && i)
-			b->id[i] = (b->id[i - 1] + 1) % (int64_t)b->rows;
+	for (uint32_t i = 0; i < c->params; i++) {
+		if (c->near && i)
+			r->id[i] = (r->id[i - 1] + 1) % (int64_t)c->table;
 		else
-			b->id[i] = (int64_t)(b->zipf ? draw_zipf(b->rows) : draw() % b->rows);
+			r->id[i] = (int64_t)(c->zipf ? draw_zipf(r, c->table)
+						     : draw(r) % c->table);
 	}
 }
 
-static void pull(struct bench *b, size_t n, enum gs_rows_way way, uint64_t *ns)
-{
-	uint64_t begin = clock_ns();
+/* ---- the table ------------------------------------------------------------------------------ */
 
-	check(gs_pull_rows(b->t, b->p, b->id, n, way, b->values));
-	*ns = clock_ns() - begin;
+static int declare(struct peer *p)
+{
+	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+
+	d.name = "bench table";
+	d.ndim = 2;
+	d.shape[0] = p->config->table;
+	d.shape[1] = p->elems;
+	d.kind = GS_TABLE;
+	d.optimizer = p->config->optimizer;
+	d.reduce = GS_SUM;
+	gs_setting(&d, "lr", rate);
+	return peer_lib(gs_declare(p->trainer, &d, &p->param[0]));
+}
+
+/* Begins at `first`; as many as are left, up to CHECKED_AT_ONCE. */
+static int pull_some(struct peer *p, uint64_t first, int64_t *id, size_t *n, float *to)
+{
+	for (*n = 0; *n < CHECKED_AT_ONCE && first + *n < p->config->table; (*n)++)
+		id[*n] = (int64_t)(first + *n);
+	memset(to, 0xff, *n * p->elems * sizeof(*to));
+	return peer_lib(gs_pull_rows(p->trainer, p->param[0], id, *n,
+				     p->config->sync ? GS_ROWS_READ : GS_ROWS_GATHER, to));
+}
+
+static int bad_row(const struct peer *p, uint64_t row, float weight, uint32_t pushes)
+{
+	return err_set(EBADMSG,
+		       "a weight of row %" PRIu64 " is %.9g, after %" PRIu32
+		       " gradients of this trainer",
+		       row, weight, pushes);
+}
+
+/* One row: all of its weights alike, as many gradients as there are in them. Of other rules than sgd all
+ * that is known is whether it was touched. */
+static int check_row(const struct peer *p, uint64_t row, const float *w, bool alone, double *sum)
+{
+	const struct rows *r = p->extra;
+	uint32_t pushes = r->pushes[row];
+	bool sgd = !strcmp(p->config->optimizer, "sgd");
+
+	for (size_t k = 0; k < p->elems; k++) {
+		float want = -(float)pushes * unit;
+
+		if (!isfinite(w[k]) || w[k] != w[0] || (pushes && !(w[k] < 0)) ||
+		    (alone && !pushes && w[k] != 0) || (alone && sgd && w[k] != want) ||
+		    (sgd && w[k] > want))
+			return bad_row(p, row, w[k], pushes);
+	}
+	*sum += sgd ? -(double)w[0] / (double)unit : pushes;
+	return 0;
+}
+
+static int check_table(struct peer *p, bool alone, uint64_t *total)
+{
+	int64_t *id = malloc(CHECKED_AT_ONCE * sizeof(*id));
+	float *w = malloc(CHECKED_AT_ONCE * p->elems * sizeof(*w));
+	double sum = 0;
+	int rc = id && w ? 0 : err_set(ENOMEM, "no memory for %d rows", CHECKED_AT_ONCE);
+	size_t n = 0;
+
+	for (uint64_t first = 0; first < p->config->table && rc == 0; first += n) {
+		rc = pull_some(p, first, id, &n, w);
+		for (size_t i = 0; i < n && rc == 0; i++)
+			rc = check_row(p, first + i, w + i * p->elems, alone, &sum);
+	}
+	free(id);
+	free(w);
+	*total = (uint64_t)sum;
+	return rc;
+}
+
+static int verify(struct peer *p, struct peer_result *out)
+{
+	const struct rows *r = p->extra;
+
+	out->pushed = r->total;
+	return check_table(p, p->info.trainers == 1, &out->after);
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static void release(struct peer *p)
+{
+	struct rows *r = p->extra;
+
+	if (!r)
+		return;
+	free(r->id);
+	free(r->gradient);
+	free(r->pushes);
+	free(r);
+}
+
+static int prepare(struct peer *p)
+{
+	const struct peer_config *c = p->config;
+	struct rows *r = p->extra = calloc(1, sizeof(*r));
+
+	if (r) {
+		*r = (struct rows){
+		    .state = 88172645463325252u + p->info.rank,
+		    .id = malloc(c->params * sizeof(*r->id)),
+		    .gradient = malloc(c->params * p->elems * sizeof(float)),
+		    .pushes = calloc(c->table, sizeof(*r->pushes)),
+		};
+	}
+	if (!r || !r->id || !r->gradient || !r->pushes)
+		return err_set(ENOMEM, "no memory for %" PRIu32 " rows of %" PRIu64, c->params,
+			       c->table);
+	for (size_t i = 0; i < c->params * p->elems; i++)
+		r->gradient[i] = gradient_value;
+	return 0;
 }
 
 /* Until it is applied. */
-static void push(struct bench *b, size_t n, uint64_t *ns)
+static int push(struct peer *p, const struct rows *r)
 {
-	uint64_t begin = clock_ns();
+	int rc = peer_lib(
+	    gs_push_rows(p->trainer, p->param[0], r->id, r->gradient, p->config->params));
 
-	check(gs_push_rows(b->t, b->p, b->id, b->values, n));
-	check(b->sync ? gs_step_end(b->t) : gs_wait_applied(b->t, b->p));
-	*ns = clock_ns() - begin;
+	if (rc < 0)
+		return rc;
+	return peer_lib(p->config->sync ? gs_step_end(p->trainer)
+					: gs_wait_applied(p->trainer, p->param[0]));
 }
 
-static double median_us(uint64_t *ns)
+static int count(const struct peer *p, struct rows *r)
 {
-	perf_sort(ns, ROUNDS);
-	return (double)perf_percentile(ns, ROUNDS, 5000) / 1e3;
-}
+	uint32_t most = PEER_GRADIENTS_MAX / p->info.trainers;
 
-static void measure(struct bench *b, size_t n)
-{
-	double us[3];
-
-	for (int i = -3; i < ROUNDS; i++) {
-		int at = i < 0 ? 0 : i;
-
-		draw_ids(b, n);
-		pull(b, n, GS_ROWS_READ, &b->ns[0][at]);
-		pull(b, n, GS_ROWS_GATHER, &b->ns[1][at]);
-		memset(b->values, 0, n * b->dim * sizeof(float));
-		push(b, n, &b->ns[2][at]);
+	for (uint32_t i = 0; i < p->config->params; i++) {
+		if (++r->pushes[r->id[i]] > most)
+			return err_set(EOVERFLOW,
+				       "row %" PRId64 " was pushed more than %" PRIu32
+				       " times, which its weights can't count: take fewer --iters, or a "
+				       "larger --table",
+				       r->id[i], most);
 	}
-	for (int k = 0; k < 3; k++)
-		us[k] = median_us(b->ns[k]);
-	printf("%6zu %10.1f %10.1f %10.1f %8.2f %12.0f %12.0f %12.0f\n", n, us[0], us[1], us[2],
-	       us[0] / us[1], (double)n / us[0] * 1e6, (double)n / us[1] * 1e6,
-	       (double)n / us[2] * 1e6);
-	fflush(stdout);
+	r->total += p->config->params;
+	return 0;
 }
 
-static void start(struct bench *b, const char *uri)
+static int once(struct peer *p, uint64_t ns[PEER_SERIES])
 {
-	struct srv_options opt = srv_options_default();
-	struct gs_options to = GS_OPTIONS_INIT;
-	struct gs_param_desc d = GS_PARAM_DESC_INIT;
-	pthread_t thread;
+	struct rows *r = p->extra;
+	uint32_t n = p->config->params;
 
-	opt.listen[0] = uri;
-	opt.n_listen = 1;
-	opt.insecure = true;
-	opt.on_loss = SRV_LOSS_CONTINUE;
-	opt.mode = b->sync ? SRV_SYNC : SRV_ASYNC;
-	opt.insecure = true;
-	check(srv_create(&opt, &b->srv));
-	to.uri = srv_uri(b->srv, 0);
-	if (pthread_create(&thread, NULL, serve, b->srv))
-		check(err_set(EAGAIN, "no thread for the server"));
-	check(gs_connect(&to, &b->t));
-	d.name = "table";
-	d.ndim = 2;
-	d.shape[0] = b->rows;
-	d.shape[1] = b->dim;
-	d.kind = GS_TABLE;
-	d.optimizer = b->optimizer;
-	gs_setting(&d, "lr", 0.1);
-	check(gs_declare(b->t, &d, &b->p));
-	check(gs_start(b->t));
+	draw_ids(r, p->config);
+	uint64_t began = clock_ns();
+	int rc = peer_lib(
+	    gs_pull_rows(p->trainer, p->param[0], r->id, n, GS_ROWS_READ, p->weights));
+	uint64_t read = clock_ns();
+	if (rc == 0)
+		rc = peer_lib(
+		    gs_pull_rows(p->trainer, p->param[0], r->id, n, GS_ROWS_GATHER, p->weights));
+	uint64_t gathered = clock_ns();
+	if (rc == 0)
+		rc = push(p, r);
+	uint64_t pushed = clock_ns();
+
+	ns[0] = read - began;
+	ns[1] = gathered - read;
+	ns[2] = pushed - gathered;
+	return rc < 0 ? rc : count(p, r);
 }
 
-int main(int argc, char **argv)
+static uint32_t rows_of(const struct peer_config *c)
 {
-	static const size_t counts[] = {1, 4, 16, 32, 64, 128, 256, 1024, 4096, MOST};
-	static struct bench b = {.rows = 1000000, .dim = 16, .optimizer = "sgd"};
-	int c;
-
-	while ((c = getopt(argc, argv, "r:d:o:snz")) != -1) {
-		if (c == 'r' && strtoull(optarg, NULL, 10))
-			b.rows = strtoull(optarg, NULL, 10);
-		else if (c == 'd' && strtoull(optarg, NULL, 10))
-			b.dim = strtoull(optarg, NULL, 10);
-		else if (c == 'o')
-			b.optimizer = optarg;
-		else if (c == 'z')
-			b.zipf = true;
-		else if (c == 's')
-			b.sync = true;
-		else if (c == 'n')
-			b.near = true;
-		else
-			goto usage;
-	}
-	if (optind + 1 != argc)
-		goto usage;
-	log_set_level(LOG_INFO); /* the server states its memory */
-	b.values = calloc(MOST * b.dim, sizeof(float));
-	if (!b.values)
-		check(err_set(ENOMEM, "no memory for %d rows", MOST));
-	start(&b, argv[optind]);
-	printf("%s, %llu rows of %llu floats\n%6s %10s %10s %10s %8s %12s %12s %12s\n",
-	       b.sync ? "sync" : "async", (unsigned long long)b.rows, (unsigned long long)b.dim,
-	       "rows", "read us", "gather us", "push us", "r/g", "read/s", "gather/s", "push/s");
-	for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
-		measure(&b, counts[i]);
-	printf("held: %llu MiB\n",
-	       (unsigned long long)proc_number("/proc/self/smaps_rollup", "Pss", 10, UINT64_MAX) /
-		   1024);
-	check(gs_leave(b.t));
-	gs_close(b.t);
-	exit(0); /* with the server */
-usage:
-	fprintf(stderr, "Usage: perf_rows [-r ROWS] [-d FLOATS] [-o OPTIMIZER] [-s] [-n] [-z] URI\n"
-			"-s: sync mode; -n: rows that follow one another; -z: by Zipf's law\n");
-	return 2;
+	return 3 * c->params;
 }
+
+static uint64_t moved(const struct peer_config *c)
+{
+	return 3 * c->bytes * c->params;
+}
+
+const struct peer_loop perf_rows = {
+    .name = "rows",
+    .unit = "rows",
+    .count = "rows",
+    .series = {"read", "gather", "push"},
+    .declare = declare,
+    .prepare = prepare,
+    .once = once,
+    .verify = verify,
+    .release = release,
+    .messages = rows_of,
+    .moved = moved,
+};

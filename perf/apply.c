@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * perf_kernels: how fast the update loops run, for each rule, instruction set and size, beside
- * memcpy, STREAM's triad and OpenBLAS's saxpy, on one thread or several.
- *
- * A machine's memory speed changes with what else it does, so only figures of one run are compared,
- * and in that run everything takes turns: one round times each subject once. Bytes are those that a
- * loop must move: each array read or written counts once each way. The references are compiled like
- * the baseline (memcpy and saxpy pick what the CPU has by themselves).
+ * Timing the update loops.
  */
+#include "perf/apply.h"
+
 #include <errno.h>
-#include <getopt.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,27 +17,18 @@
 #include "perf/percentile.h"
 
 enum {
-	SIZES_MAX = 16,
-	GRADS_MAX = 16,
 	STATE_MAX = 2, /* arrays of the rules at their defaults */
-	SUBJECTS_MAX = 40,
 	REFERENCES = 3,
 	TRIAD = 1, /* among the references */
-	ROUNDS_MIN = 9,
-	ROUNDS_MAX = 301,
 	/* Short work is repeated up to this many bytes, so that the clock's own cost doesn't count.
 	 */
 	WORK_BYTES = 4 << 20,
 };
 
-struct options {
-	size_t sizes[SIZES_MAX];
-	unsigned n_sizes, grads, threads, budget_ms;
-	bool json;
-};
+_Static_assert((int)APPLY_THREADS_MAX == (int)CREW_MAX, "as many threads as a crew may have");
 
 struct arrays {
-	float *w, *state[STATE_MAX], *out, *grads[GRADS_MAX];
+	float *w, *state[STATE_MAX], *out, *grads[APPLY_GRADS_MAX];
 };
 
 struct subject {
@@ -52,8 +38,8 @@ struct subject {
 	enum kern_dtype dtype; /* of the gradients, and of the copy of the weights if any */
 	unsigned streams;      /* arrays read, plus arrays written, without the gradients */
 	bool takes_grads;
-	uint64_t ns[ROUNDS_MAX];  /* of one call */
-	double ratio[ROUNDS_MAX]; /* to triad of the same round */
+	uint64_t ns[APPLY_ROUNDS_MAX];  /* of one call */
+	double ratio[APPLY_ROUNDS_MAX]; /* to triad of the same round */
 };
 
 /* ---- what is measured ------------------------------------------------------------------- */
@@ -193,14 +179,14 @@ static void do_part(void *arg, unsigned k)
 	}
 }
 
-static uint64_t time_one(struct crew *crew, const struct options *o, const struct subject *s,
+static uint64_t time_one(struct crew *crew, const struct apply_config *c, const struct subject *s,
 			 const struct arrays *a, size_t bytes)
 {
 	struct task task = {
 	    .s = s,
 	    .a = a,
-	    .grads = o->grads,
-	    .threads = o->threads,
+	    .grads = c->grads,
+	    .threads = c->threads,
 	    .times = 1,
 	    .len = bytes / sizeof(float),
 	};
@@ -235,29 +221,34 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Returns the number of rounds. */
-static unsigned measure(struct crew *crew, const struct options *o, struct subject *s, unsigned n,
-			const struct arrays *a, size_t bytes)
+static void sort_rounds(struct subject *s, unsigned rounds)
 {
+	perf_sort(s->ns, rounds);
+	qsort(s->ratio, rounds, sizeof(s->ratio[0]), by_value);
+}
+
+/* Returns the number of rounds. */
+static unsigned measure(struct crew *crew, const struct apply_config *c, struct subject *s, unsigned n,
+			const struct arrays *a)
+{
+	size_t bytes = (size_t)c->bytes;
 	uint64_t until;
 	unsigned rounds = 0;
 
 	for (unsigned i = 0; i < n; i++)
-		time_one(crew, o, &s[i], a, bytes);
-	until = clock_ns() + o->budget_ms * NS_PER_MS;
-	while (rounds < ROUNDS_MIN || (rounds < ROUNDS_MAX && clock_ns() < until)) {
+		time_one(crew, c, &s[i], a, bytes);
+	until = clock_ns() + c->duration_ms * NS_PER_MS;
+	while (rounds < c->rounds || (rounds < APPLY_ROUNDS_MAX && clock_ns() < until)) {
 		for (unsigned i = 0; i < n; i++)
-			s[i].ns[rounds] = time_one(crew, o, &s[i], a, bytes);
+			s[i].ns[rounds] = time_one(crew, c, &s[i], a, bytes);
 		for (unsigned i = 0; i < n; i++)
 			s[i].ratio[rounds] =
-			    moved(&s[i], o->grads, bytes) / (double)s[i].ns[rounds] /
-			    (moved(&s[TRIAD], o->grads, bytes) / (double)s[TRIAD].ns[rounds]);
+			    moved(&s[i], c->grads, bytes) / (double)s[i].ns[rounds] /
+			    (moved(&s[TRIAD], c->grads, bytes) / (double)s[TRIAD].ns[rounds]);
 		rounds++;
 	}
-	for (unsigned i = 0; i < n; i++) {
-		perf_sort(s[i].ns, rounds);
-		qsort(s[i].ratio, rounds, sizeof(s[i].ratio[0]), by_value);
-	}
+	for (unsigned i = 0; i < n; i++)
+		sort_rounds(&s[i], rounds);
 	return rounds;
 }
 
@@ -267,137 +258,27 @@ static double gbs(const struct subject *s, unsigned grads, size_t bytes, unsigne
 	return moved(s, grads, bytes) / (double)perf_percentile(s->ns, rounds, per_10000);
 }
 
-/* ---- output ----------------------------------------------------------------------------- */
+/* ---- the result -------------------------------------------------------------------------- */
 
-static const char *const dtypes[] = {"f32", "bf16", "f16"};
-
-static void print_text(const struct options *o, const struct subject *s, unsigned n, size_t bytes,
-		       unsigned rounds)
+static struct apply_figure figure_of(const struct subject *s, const struct apply_config *c,
+				     unsigned rounds)
 {
-	printf("%zu KiB, %u gradient%s, %u thread%s, %u rounds\n", bytes / 1024, o->grads,
-	       o->grads == 1 ? "" : "s", o->threads, o->threads == 1 ? "" : "s", rounds);
-	for (unsigned i = 0; i < n; i++)
-		printf("  %-16s %-9s %-4s %8.2f GB/s  (%.2f .. %.2f)  %5.2f of triad\n", s[i].name,
-		       s[i].isa, dtypes[s[i].dtype], gbs(&s[i], o->grads, bytes, rounds, 5000),
-		       gbs(&s[i], o->grads, bytes, rounds, 9000),
-		       gbs(&s[i], o->grads, bytes, rounds, 1000), s[i].ratio[rounds / 2]);
-}
+	static const char *const dtypes[] = {"f32", "bf16", "f16"};
+	size_t bytes = (size_t)c->bytes;
 
-/* One object a line. */
-static void print_json(const struct options *o, const struct subject *s, unsigned n, size_t bytes,
-		       unsigned rounds)
-{
-	for (unsigned i = 0; i < n; i++)
-		printf("{\"name\": \"%s\", \"isa\": \"%s\", \"dtype\": \"%s\", \"bytes\": %zu, "
-		       "\"gradients\": %u, \"threads\": %u, \"rounds\": %u, \"gb_per_s\": %.3f, "
-		       "\"gb_per_s_p10\": %.3f, \"gb_per_s_p90\": %.3f, \"of_triad\": %.3f}\n",
-		       s[i].name, s[i].isa, dtypes[s[i].dtype], bytes, o->grads, o->threads, rounds,
-		       gbs(&s[i], o->grads, bytes, rounds, 5000),
-		       gbs(&s[i], o->grads, bytes, rounds, 9000),
-		       gbs(&s[i], o->grads, bytes, rounds, 1000), s[i].ratio[rounds / 2]);
-}
-
-/* ---- the program ------------------------------------------------------------------------ */
-
-static const char help[] =
-    "usage: perf_kernels [--sizes KIB,KIB,...] [--gradients N] [--threads N] [--budget MS] "
-    "[--json]\n"
-    "\n"
-    "Measures the update loops of each optimizer and instruction set, beside memcpy,\n"
-    "triad and OpenBLAS's saxpy, taking turns. Prints the median in 10^9 bytes a second,\n"
-    "the range that holds 80 % of the rounds, and the median of the ratios to the same\n"
-    "round's triad.\n"
-    "\n"
-    "  --sizes KIB,...   bytes of the weights, in KiB, 1 to 1048576, at most 16 sizes\n"
-    "                    (4,16,64,256,1024,4096,16384,65536,262144)\n"
-    "  --gradients N     gradients that an update merges, 1 to 16 (1)\n"
-    "  --threads N       threads that share the arrays, 1 to 16 (1)\n"
-    "  --budget MS       time for each size, and 9 rounds at least; 1 to 600000 (2000)\n"
-    "  --json            one JSON object a line\n"
-    "  --help            this text\n";
-
-static int parse_number(const char *name, const char *text, char **end, unsigned max, unsigned *out)
-{
-	unsigned long v = *text >= '0' && *text <= '9' ? strtoul(text, end, 10) : 0;
-
-	if (v < 1 || v > max)
-		return err_set(EINVAL, "%s %s: must be 1 to %u", name, text, max);
-	*out = (unsigned)v;
-	return 0;
-}
-
-static int parse_sizes(struct options *o, const char *text)
-{
-	char *end;
-
-	for (o->n_sizes = 0;; text = end + 1) {
-		unsigned kib = 0;
-		int rc;
-
-		if (o->n_sizes == SIZES_MAX)
-			return err_set(EINVAL, "--sizes: there may be at most %d", SIZES_MAX);
-		rc = parse_number("--sizes", text, &end, 1 << 20, &kib);
-		if (rc)
-			return rc;
-		o->sizes[o->n_sizes++] = (size_t)kib * 1024;
-		if (*end == 0)
-			return 0;
-		if (*end != ',')
-			return err_set(EINVAL, "--sizes: \"%s\" is not a comma", end);
-	}
-}
-
-static int parse_one(const char *name, const char *text, unsigned max, unsigned *out)
-{
-	char *end = "";
-	int rc = parse_number(name, text, &end, max, out);
-
-	if (!rc && *end)
-		return err_set(EINVAL, "%s %s: not a number", name, text);
-	return rc;
-}
-
-/* Returns 1 when the program is done (--help). */
-static int parse(int argc, char **argv, struct options *o)
-{
-	static const struct option longs[] = {
-	    {"sizes", required_argument, NULL, 's'},
-	    {"gradients", required_argument, NULL, 'g'},
-	    {"threads", required_argument, NULL, 't'},
-	    {"budget", required_argument, NULL, 'b'},
-	    {"json", no_argument, NULL, 'j'},
-	    {"help", no_argument, NULL, 'h'},
-	    {0},
+	return (struct apply_figure){
+	    .name = s->name,
+	    .isa = s->isa,
+	    .dtype = dtypes[s->dtype],
+	    .us = (double)perf_percentile(s->ns, rounds, 5000) / 1e3,
+	    .us_p99 = (double)perf_percentile(s->ns, rounds, 9900) / 1e3,
+	    .us_max = (double)perf_percentile(s->ns, rounds, 10000) / 1e3,
+	    .gb_per_s = gbs(s, c->grads, bytes, rounds, 5000),
+	    .gb_per_s_p10 = gbs(s, c->grads, bytes, rounds, 9000),
+	    .gb_per_s_p90 = gbs(s, c->grads, bytes, rounds, 1000),
+	    .of_triad = s->ratio[rounds / 2],
+	    .rounds = rounds,
 	};
-	int c, rc = 0;
-
-	while (!rc && (c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 's':
-			rc = parse_sizes(o, optarg);
-			break;
-		case 'g':
-			rc = parse_one("--gradients", optarg, GRADS_MAX, &o->grads);
-			break;
-		case 't':
-			rc = parse_one("--threads", optarg, CREW_MAX, &o->threads);
-			break;
-		case 'b':
-			rc = parse_one("--budget", optarg, 600000, &o->budget_ms);
-			break;
-		case 'j':
-			o->json = true;
-			break;
-		case 'h':
-			fputs(help, stdout);
-			return 1;
-		default: /* getopt has said what it is */
-			return err_set(EINVAL, "see --help");
-		}
-	}
-	if (!rc && optind < argc)
-		return err_set(EINVAL, "%s: there are no arguments, only options", argv[optind]);
-	return rc;
 }
 
 static float *array(size_t bytes, uint64_t seed)
@@ -414,12 +295,26 @@ static float *array(size_t bytes, uint64_t seed)
 	return p;
 }
 
-static int make_arrays(const struct options *o, struct arrays *a)
+static void free_array(float *p, size_t bytes)
 {
-	size_t bytes = 0;
+	if (p)
+		munmap(p, bytes);
+}
 
-	for (unsigned i = 0; i < o->n_sizes; i++)
-		bytes = o->sizes[i] > bytes ? o->sizes[i] : bytes;
+static void free_arrays(const struct apply_config *c, struct arrays *a)
+{
+	free_array(a->w, c->bytes);
+	free_array(a->out, c->bytes);
+	for (unsigned k = 0; k < STATE_MAX; k++)
+		free_array(a->state[k], c->bytes);
+	for (unsigned k = 0; k < c->grads; k++)
+		free_array(a->grads[k], c->bytes);
+}
+
+static int make_arrays(const struct apply_config *c, struct arrays *a)
+{
+	size_t bytes = (size_t)c->bytes;
+
 	a->w = array(bytes, 1);
 	a->out = array(bytes, 2);
 	if (!a->w || !a->out)
@@ -432,7 +327,7 @@ static int make_arrays(const struct options *o, struct arrays *a)
 		for (size_t i = 0; i < bytes / sizeof(float); i++)
 			a->state[k][i] = a->state[k][i] * a->state[k][i] + 0.1f;
 	}
-	for (unsigned k = 0; k < o->grads; k++) {
+	for (unsigned k = 0; k < c->grads; k++) {
 		a->grads[k] = array(bytes, 4 + k);
 		if (!a->grads[k])
 			return -ENOMEM;
@@ -440,38 +335,23 @@ static int make_arrays(const struct options *o, struct arrays *a)
 	return 0;
 }
 
-int main(int argc, char **argv)
+int apply_measure(const struct apply_config *config, struct apply_figure *figure, unsigned *n)
 {
-	struct options o = {
-	    .sizes = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20,
-		      256 << 20},
-	    .n_sizes = 9,
-	    .grads = 1,
-	    .threads = 1,
-	    .budget_ms = 2000,
-	};
-	static struct subject subjects[SUBJECTS_MAX];
+	static struct subject subjects[APPLY_SUBJECTS_MAX];
 	struct arrays a = {0};
 	struct crew *crew = NULL;
-	unsigned n;
-	int rc = parse(argc, argv, &o);
 
-	if (rc) {
-		if (rc < 0)
-			fprintf(stderr, "perf_kernels: %s\n", err_text());
-		return rc < 0 ? 2 : 0;
-	}
-	n = list_subjects(subjects);
-	if (make_arrays(&o, &a) || crew_create(o.threads, &crew)) {
-		fprintf(stderr, "perf_kernels: %s\n", err_text());
-		return 1;
-	}
-	for (unsigned i = 0; i < o.n_sizes; i++) {
-		unsigned rounds = measure(crew, &o, subjects, n, &a, o.sizes[i]);
+	*n = list_subjects(subjects);
+	int rc = make_arrays(config, &a);
+	if (rc == 0)
+		rc = crew_create(config->threads, &crew);
+	if (rc == 0) {
+		unsigned rounds = measure(crew, config, subjects, *n, &a);
 
-		(o.json ? print_json : print_text)(&o, subjects, n, o.sizes[i], rounds);
-		fflush(stdout);
+		for (unsigned i = 0; i < *n; i++)
+			figure[i] = figure_of(&subjects[i], config, rounds);
 	}
 	crew_destroy(crew);
-	return 0;
+	free_arrays(config, &a);
+	return rc;
 }
