@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measurements over Soft-RoCE: one guest, in which perftest and gradslot take turns (inside.py)."""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from command import NotRun, end, last_line, start
+from figures import Case, Sample, Samples, size_text
+from lines import guest_lines
+from report import plot, print_tables
+from subjects import TOP
+
+SIZES = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20]
+QUICK_SIZES = [4 << 10, 64 << 10, 1 << 20]
+DEPTH = 8
+SMALL = 8
+TESTS = ("write_lat", "latency", "write_bw", "push", "read_bw", "pull")
+# What is compared with one another stands together.
+SHOWN = [
+    ("write_lat", "ib_write_lat, one way", "us"),
+    ("there_and_back", "ib_write_lat, there and 8 bytes back", "us"),
+    ("latency", "gradslot push until applied", "us"),
+    ("write_bw", "ib_write_bw, a message", "us"),
+    ("push", "gradslot push, a gradient", "us"),
+    ("read_bw", "ib_read_bw, a message", "us"),
+    ("pull", "gradslot pull, a parameter", "us"),
+]
+
+
+def run_guest(options, inside, timeout):
+    """The rows that it wrote, and why it did not write all."""
+    with tempfile.TemporaryDirectory(prefix="gradslot-compare-", dir="/var/tmp") as share:
+        command = [TOP / "tests/softroce/run", "--device", options.device, "--share", share, "--timeout", timeout]
+        command += ["--env", f"COMPARE_BUILD={inside.pop('build')}"]
+        command += ["--", "/usr/bin/python3", Path(__file__).with_name("inside.py"), json.dumps(inside)]
+        guest = start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        said = []
+        try:
+            for line in guest.stdout:
+                said.append(line)
+                print(f"\r\033[Kguest: {line.strip()[:100]}", end="", file=sys.stderr, flush=True)
+            status = guest.wait()
+        finally:
+            end(guest)
+        print("\r\033[K", end="", file=sys.stderr)
+        why = f"the guest ended with {status}: {last_line(''.join(said[-5:]))}" if status else ""
+        rows = []
+        samples = Path(share) / "samples"
+        if samples.exists():
+            for line in samples.read_text().splitlines():
+                rows.append(json.loads(line))
+    return rows, why
+
+
+def file_rows(rows):
+    """Samples, and what was not run. The way back, which each round has for each size, is added up."""
+    samples, not_run, back = Samples(), {}, {}
+    for row in rows:
+        name = f"{row['subject']} {size_text(row['size'])}"
+        if "not_run" in row:
+            not_run[name] = row["not_run"]
+        elif row["size"] == SMALL and isinstance(row["round"], str):
+            back[row["round"]] = row["us"]
+        else:
+            more = {k: row[k] for k in ("p99_us", "mb_per_s") if k in row}
+            samples.add(Case(row["subject"], row["size"]), row["round"], Sample(row["us"], more=more))
+    for case, by_round in list(samples.by_case.items()):
+        if case.subject != "write_lat":
+            continue
+        for number, sample in by_round.items():
+            if f"{case.size}/{number}" in back:
+                both = Sample(sample.us + back[f"{case.size}/{number}"])
+                samples.add(Case("there_and_back", case.size), number, both)
+    return samples, not_run
+
+
+def measure(options):
+    import os
+
+    from subjects import BUILD
+
+    sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
+    tests = [t for t in TESTS if not options.only or t in options.only]
+    inside = {"sizes": sizes, "tests": tests, "rounds": options.rounds, "depth": DEPTH}
+    inside |= {"seconds": options.seconds, "build": os.fspath(BUILD)}
+    each = 4 * options.seconds + 10  # with starting and connecting, on an emulated CPU
+    timeout = int(60 + len(sizes) * len(tests) * options.rounds * each)
+    try:
+        rows, why = run_guest(options, inside, timeout)
+    except NotRun as reason:
+        rows, why = [], str(reason)
+    samples, not_run = file_rows(rows)
+    if why:
+        not_run["guest"] = why
+    return {
+        "mode": "guest",
+        "device": options.device,
+        "depth": DEPTH,
+        "samples": samples,
+        "not_run": not_run,
+        "lines": list(guest_lines(samples, sizes)),
+    }
+
+
+def show(result):
+    print(f"\nOver {result['device']} in an emulated guest, {result['depth']} under way: only ratios mean anything")
+    print_tables(result["samples"], SHOWN, Case("write_lat"))
+
+
+def plots(result, out):
+    made = []
+    latencies = ("there_and_back", "latency")
+    if plot(
+        result["samples"], SHOWN, lambda c: c.subject in latencies,
+        "A message there, a small one back", out / "guest-latency.svg",
+    ):  # fmt: skip
+        made.append(out / "guest-latency.svg")
+    if plot(
+        result["samples"], SHOWN, lambda c: c.subject in ("write_bw", "push", "read_bw", "pull"),
+        "Bandwidth", out / "guest-bandwidth.svg", lambda us, size: size / us, "10^6 bytes a second",
+    ):  # fmt: skip
+        made.append(out / "guest-bandwidth.svg")
+    return made
