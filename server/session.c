@@ -182,7 +182,8 @@ int session_allocate(struct session *s)
 	if (!rc)
 		rc = tp_expose(s->conn, t->weights, TP_PEER_READ, &s->weights_region);
 	if (!rc)
-		rc = tp_expose(s->conn, s->slot_mem, TP_PEER_WRITE, &s->slot_region);
+		rc = tp_expose(s->conn, s->slot_mem, TP_PEER_WRITE | TP_COMPLETION_ORDERED,
+			       &s->slot_region);
 	if (!rc)
 		rc = tp_expose(s->conn, s->words_mem, TP_LOCAL, &s->words_region);
 	if (!rc && !tp_conn_limits(s->conn).load_store) {

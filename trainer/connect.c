@@ -154,7 +154,10 @@ static int greet(gs_trainer *t, uint32_t ms)
 
 int connect_once(gs_trainer *t, uint64_t deadline)
 {
-	struct tp_options opt = {.timeout_ms = ms_of_try(t, deadline)};
+	struct tp_options opt = {
+	    .timeout_ms = ms_of_try(t, deadline),
+	    .lend_bytes = t->reg_cache_bytes,
+	};
 	int rc = tp_connect(t->uri, &opt, t->cq, t, &t->link.conn);
 
 	if (rc < 0)
@@ -191,6 +194,7 @@ static int trainer_create(const struct gs_options *opt, gs_trainer **out)
 	t->start_timeout_ms = opt->start_timeout_ms;
 	t->keepalive_ms = opt->keepalive_ms;
 	t->reconnect_ms = opt->reconnect_ms;
+	t->reg_cache_bytes = opt->reg_cache_bytes;
 	fill_hello(&t->hello, opt);
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_condattr_init(&attr);

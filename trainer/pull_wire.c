@@ -23,7 +23,7 @@ static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
 	    .kind = TP_OP_READ,
 	    .flags = TP_F_SIGNAL | flags,
 	    .local = param_landing(p) + at,
-	    .region = t->link.mailbox_region,
+	    .region = t->link.landing_region,
 	    .remote = t->link.weights,
 	    .offset = p->weights_off + at,
 	    .len = block_elems(p, i) * p->weight_size,

@@ -145,12 +145,21 @@ int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
 	return t->link.local ? chain_add(chain, &op) : 0;
 }
 
-/* Blocks first .. end-1, from the ring, but those that the server has. */
+/* Where it is sent from. */
+static const uint8_t *push_source(const gs_param *p, uint64_t push)
+{
+	const struct lent *lent = &p->out.lent[credits_slot(push, p->t->link.slots)];
+
+	return lent->at ? lent->at : push_slot(p, push);
+}
+
+/* Blocks first .. end-1, from the ring or what was lent, but those that the server has. */
 static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t first, uint32_t end,
 		       const struct layout_push_head *head)
 {
 	gs_trainer *t = p->t;
 	uint32_t slot = credits_slot(push, t->link.slots), last = end_of_sent(p, push);
+	const struct lent *lent = &p->out.lent[slot];
 	struct chain chain = {.t = t};
 	int rc = head ? push_head_post(&chain, p, slot, head) : 0;
 
@@ -161,13 +170,17 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 		    .flags = TP_F_IMM,
 		    .imm = imm_block(kind, p->first_block + i, slot,
 				     wants_answer(p, kind) && i + 1 == last),
-		    .local = push_slot(p, push) + at,
-		    .region = t->link.local_region,
+		    .local = (uint8_t *)(uintptr_t)push_source(p, push) + at,
+		    .region = lent->at ? lent->region : t->link.local_region,
 		    .remote = t->link.slot_mem,
 		    .offset = p->slots_off + slot * p->slots_stride + at,
 		    .len = block_elems(p, i) * p->grad_size,
 		};
 
+		if (lent->at && i + 1 == last) {
+			op.flags |= TP_F_SIGNAL;
+			op.cookie = lend_cookie(lent);
+		}
 		if (!push_is_in(p, i, push))
 			rc = chain_add(&chain, &op);
 	}
@@ -194,11 +207,12 @@ static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const void 
 {
 	gs_trainer *t = p->t;
 	uint8_t *slot = push_slot(p, push);
+	const uint8_t *from = push_source(p, push);
 	int rc = 0;
 
 	for (uint32_t first = 0, end; rc == 0 && first < p->blocks; first = end) {
-		end = src == slot ? p->blocks : end_of_piece(p, first);
-		if (src != slot) {
+		end = src == from ? p->blocks : end_of_piece(p, first);
+		if (src != from) {
 			uint64_t at = block_first_elem(p, first);
 			uint64_t n = block_first_elem(p, end - 1) + block_elems(p, end - 1) - at;
 
@@ -325,10 +339,10 @@ void push_made(gs_param *p)
 	p->out.end = p->out.pushes;
 }
 
-/* The next push, its slot being free: of `grad`; where pushes are accumulated, of the sum, and
- * `grad` (unless it is NULL) on top. What is in the sum stays there if it fails. With the lock,
+/* The next push, its slot being free: of `grad`, which may be lent; where pushes are accumulated, of the
+ * sum, and `grad` (unless it is NULL) on top. What is in the sum stays there if it fails. With the lock,
  * which it lets go of meanwhile. */
-static int make_push(gs_param *p, const void *grad, float scale)
+static int make_push(gs_param *p, const void *grad, float scale, bool lend)
 {
 	gs_trainer *t = p->t;
 	bool sends = push_begin(p);
@@ -338,15 +352,21 @@ static int make_push(gs_param *p, const void *grad, float scale)
 
 	p->out.pushes += sends;
 	pthread_mutex_unlock(&t->lock);
+	if (sends)
+		p->out.lent[credits_slot(push, t->link.slots)] = (struct lent){NULL, NULL};
 	if (sends && p->accumulate > 1) {
 		sum_write(p, grad, scale, slot);
 		grad = slot;
+	} else if (sends && lend) {
+		lend_push(p, push, grad);
 	}
 	if (sends)
 		rc = send_from(p, IMM_GRAD, push, grad);
 	pthread_mutex_lock(&t->lock);
 	if (rc < 0)
 		return rc;
+	if (sends && end_of_sent(p, push) == 0)
+		lend_take_back(p, push);
 	push_made(p);
 	p->accumulated = 0;
 	return 0;
@@ -357,7 +377,7 @@ int push_flush(gs_param *p)
 	if (p->accumulated == 0)
 		return 0;
 	int rc = wait_for_slot(p->t, p);
-	return rc < 0 ? rc : make_push(p, NULL, 1);
+	return rc < 0 ? rc : make_push(p, NULL, 1, false);
 }
 
 /* With the lock. */
@@ -373,19 +393,29 @@ static int push_accumulated(gs_param *p, const void *grad)
 		return 0;
 	}
 	int rc = wait_for_slot(t, p);
-	return rc < 0 ? rc : make_push(p, grad, scale);
+	return rc < 0 ? rc : make_push(p, grad, scale, false);
 }
 
-int gs_push(gs_trainer *t, gs_param *p, const void *grad)
+static int push(gs_trainer *t, gs_param *p, const void *grad, bool lend)
 {
 	if (!grad)
 		return err_set(EINVAL, "gs_push: no gradient (NULL)");
 	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	rc = p->accumulate > 1 ? push_accumulated(p, grad) : make_push(p, grad, 1);
+	rc = p->accumulate > 1 ? push_accumulated(p, grad) : make_push(p, grad, 1, lend);
 	trainer_exit(t);
 	return rc;
+}
+
+int gs_push(gs_trainer *t, gs_param *p, const void *grad)
+{
+	return push(t, p, grad, false);
+}
+
+int gs_push_zcopy(gs_trainer *t, gs_param *p, const void *grad)
+{
+	return push(t, p, grad, true);
 }
 
 int gs_push_many(gs_trainer *t, gs_param *const *p, const void *const *grad, uint32_t n)
@@ -420,7 +450,11 @@ static int wait_applied(gs_trainer *t, gs_param *p)
 		int rc = push_flush(p);
 		struct wanted w = {p, p->out.pushes};
 
-		return rc < 0 ? rc : trainer_wait(t, is_credited, &w, 0, "gradients to be applied");
+		if (rc == 0)
+			rc = trainer_wait(t, is_credited, &w, 0, "gradients to be applied");
+		if (rc == 0)
+			lend_told(p, w.pushes);
+		return rc;
 	}
 	uint64_t step = p->accumulated ? t->step : p->push_step;
 	if (step < t->step)
@@ -431,7 +465,11 @@ static int wait_applied(gs_trainer *t, gs_param *p)
 		    "step %llu has no barrier yet: nothing of it is applied before; call "
 		    "gs_step_post first",
 		    (unsigned long long)step);
-	return step_wait_released(t, step);
+	uint64_t pushes = p->out.end;
+	int rc = step_wait_released(t, step);
+	if (rc == 0)
+		lend_told(p, pushes);
+	return rc;
 }
 
 int gs_wait_applied(gs_trainer *t, gs_param *p)

@@ -74,6 +74,7 @@ static void forget_connection(gs_trainer *t)
 		p->request = NULL;
 		p->row_versions = NULL;
 		p->pull_left = 0;
+		p->not_lent = NULL;
 		p->pulling = false;
 	}
 }

@@ -7,6 +7,8 @@
  * Invariants:
  *  1. What may have to be sent again is in the old slots: a slot is used again only once the server
  *     is done with what was in it. Kept words that say otherwise are a breach.
+ *     (A push that was lent lies in the program's memory, which stays as it is until the program
+ *     heard that it is applied: lend.c. It is copied into the new slot.)
  *  2. Old slots and heads lie in the server's memory over shm: a head is copied, then checked.
  *  3. Nothing that it begins with is changed before all is sent, so that a connection that fails in
  * the midst of it can be followed by another.
@@ -86,6 +88,11 @@ static int find_first(const gs_param *p, uint64_t n, uint64_t *out)
 	if (n > 0 && first + t->old.slots < p->old.pushes)
 		return err_set(EPROTO, "parameter \"%s\": the server lacks a push that it had",
 			       p->wire.name);
+	/* What it was lent for may be anything by now. */
+	if (n > 0 && first < p->old.told)
+		return err_set(EPROTO,
+			       "parameter \"%s\": the server lacks a push that it said was applied",
+			       p->wire.name);
 	*out = first;
 	return 0;
 }
@@ -94,7 +101,11 @@ static int find_first(const gs_param *p, uint64_t n, uint64_t *out)
 
 static const void *old_slot(const gs_param *p, uint64_t push)
 {
-	return p->old.ring + credits_slot(push, p->t->old.slots) * p->old.stride;
+	uint32_t slot = credits_slot(push, p->t->old.slots);
+
+	if (p->old.lent[slot].at)
+		return p->old.lent[slot].at;
+	return p->old.ring + slot * p->old.stride;
 }
 
 static int send_again(gs_param *p, uint64_t from)

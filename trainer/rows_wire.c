@@ -70,7 +70,7 @@ static struct tp_op read_rows(const struct batch *b, const struct run *run)
 	    .kind = TP_OP_READ,
 	    .flags = TP_F_SIGNAL,
 	    .local = param_landing(p) + run->first * row,
-	    .region = p->t->link.mailbox_region,
+	    .region = p->t->link.landing_region,
 	    .remote = p->t->link.weights,
 	    .offset = p->weights_off + (uint64_t)b->ids[run->first] * row,
 	    .len = run->n * row,

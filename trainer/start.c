@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 
 /* ---- declare and grant ----------------------------------------------------------------------- */
 
@@ -137,6 +138,20 @@ static int make_mailbox(gs_trainer *t)
 		      : 0;
 }
 
+/* READs land with a key of their own: the server's WRITEs into the mailbox are polled, READs are waited
+ * for. The mailbox is locked twice by that; where so much may not be locked, its strict key does. */
+static int expose_landing(gs_trainer *t)
+{
+	int rc = tp_expose(t->link.conn, t->link.mailbox, TP_LOCAL | TP_COMPLETION_ORDERED,
+			   &t->link.landing_region);
+
+	if (rc != -ENOMEM)
+		return rc;
+	log_info("pulls do without relaxed ordering: %s", err_text());
+	t->link.landing_region = t->link.mailbox_region;
+	return 0;
+}
+
 static void place_mapped_rings(gs_trainer *t, uint8_t *slots)
 {
 	for (uint32_t i = 0; i < t->n_params; i++) {
@@ -175,9 +190,13 @@ static int make_local_rings(gs_trainer *t)
 	}
 	int rc = tp_arena_create("gradslot gradients", len, TP_ARENA_PREFAULT, &t->link.local);
 	if (rc == 0)
-		rc = tp_expose(t->link.conn, t->link.local, TP_LOCAL, &t->link.local_region);
+		rc = tp_expose(t->link.conn, t->link.local, TP_LOCAL | TP_COMPLETION_ORDERED,
+			       &t->link.local_region);
 	if (rc < 0)
 		return err_wrap(rc, "%llu bytes for gradients", (unsigned long long)len);
+	rc = expose_landing(t);
+	if (rc < 0)
+		return rc;
 	uint8_t *at = tp_arena_base(t->link.local);
 	at += scratch_bytes(t);
 	for (uint32_t i = 0; i < t->n_params; i++) {

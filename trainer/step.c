@@ -95,6 +95,8 @@ static int wait(gs_trainer *t)
 	int rc = step_wait_released(t, step);
 	/* Of several threads that wait for it, the first goes on to the next step. */
 	if (rc == 0 && t->step == step) {
+		for (uint32_t i = 0; i < t->n_params; i++)
+			lend_told(t->param[i], t->param[i]->out.end);
 		t->step++;
 		t->posted = t->barrier = t->goes_on = false;
 	}

@@ -6,6 +6,7 @@
  *  declare.c   gs_declare                    progress.c    events, waiting, posting; the lock
  *  start.c     gs_start                      grant.c       is the server's grant sound (pure)
  *  push.c      gradients                     sum.c         accumulation
+ *  lend.c      ... from where they are
  *  step.c      barriers                      settings.c    rates, scales, counts
  *  pull.c      weights: which way            pull_wire.c   reading them over a network
  *                                            pull_queue.c  asking for them through the queue
@@ -62,6 +63,12 @@ struct span {
 	uint64_t first, end;
 };
 
+/* Where a push lies that leaves from the program's own memory; `at` NULL: in its slot. */
+struct lent {
+	const uint8_t *at;
+	struct tp_region *region;
+};
+
 /* What a parameter sends on one connection. Its pushes are numbered from 0 there: first the initial
  * weights, then the rank's push number `base` and those after it. */
 struct out {
@@ -73,6 +80,8 @@ struct out {
 	uint64_t inits;                  /* of them, initial weights */
 	uint64_t end;                    /* those before it belong to pushes that were made */
 	uint64_t base;                   /* async, ssp */
+	uint64_t told; /* the program heard that those before it are applied */
+	struct lent lent[IMM_MAX_SLOTS]; /* of the push in each slot */
 	struct span span[IMM_MAX_SLOTS]; /* tables: of the piece in each slot */
 };
 
@@ -88,6 +97,7 @@ struct gs_param {
 	uint32_t grad_size, weight_size; /* bytes of an element */
 	uint64_t weights_off, landing_off, slots_off, slots_stride, heads_off, request_off;
 	struct out out, old; /* old: of t->old */
+	const void *not_lent; /* what could not be lent last: not tried at every push */
 	bool by_queue;       /* every pull is ordered: the server keeps what it answers */
 
 	/* Tables: where requests are written, like the slots; over a network, two version words for
@@ -147,11 +157,13 @@ struct link {
 	 * nothing. */
 	struct tp_arena *mailbox;
 	struct tp_region *mailbox_region;
+	struct tp_region *landing_region; /* over a network: the same memory, for READs */
 	uint8_t *mail; /* its base */
 
 	/* Only over a network: two version words for each block, then the gradient rings. */
 	struct tp_arena *local;
 	struct tp_region *local_region;
+	bool no_lending; /* the program's memory can't be used: it is copied */
 };
 
 struct gs_trainer {
@@ -167,6 +179,7 @@ struct gs_trainer {
 	/* options */
 	char *uri;
 	uint32_t timeout_ms, start_timeout_ms, keepalive_ms, reconnect_ms;
+	uint64_t reg_cache_bytes;
 	struct wire_hello hello; /* what it says of itself */
 
 	struct access access;
@@ -176,7 +189,7 @@ struct gs_trainer {
 	/* While it reconnects: the connection from whose slots pushes may have to be sent again. */
 	struct link old;
 	bool load_store;
-	char transport[128];
+	char transport[192];
 	uint32_t attempts; /* to connect, since it last held for a while */
 	uint64_t up_since; /* clock_ns() when it last came back */
 	uint64_t rooms;    /* TP_EV_ROOMs so far */
@@ -358,6 +371,23 @@ int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
 		   const struct layout_push_head *head);
 /* Posts what lies in the slot of a dense push, but the blocks that are in. */
 int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head);
+
+/* ---- lend.c ---------------------------------------------------------------------------------- */
+
+/* Gradients of so many bytes and more are worth it. */
+enum { LEND_MIN = 4096 };
+
+/* Has push number `push` leave from `grad`, if that can be. Without the lock; the push is the caller's
+ * and nothing of it was sent. */
+void lend_push(gs_param *p, uint64_t push, const void *grad);
+/* Nothing of it will be sent. With the lock. */
+void lend_take_back(gs_param *p, uint64_t push);
+/* The completion of a push's last WRITE has this cookie, which no parameter has. */
+uint64_t lend_cookie(const struct lent *lent);
+/* It is one of those: what was lent is done with. */
+bool lend_done(uint64_t cookie);
+/* The program hears that the pushes before `pushes` are applied: what it lent for them is its own. */
+void lend_told(gs_param *p, uint64_t pushes);
 
 /* ---- rows*.c --------------------------------------------------------------------------------- */
 

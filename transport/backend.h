@@ -16,7 +16,7 @@
 #include "transport/transport.h"
 #include "transport/uri.h"
 
-#define TP_DEPTH_MAX 16384
+#define TP_DEPTH_MAX URI_DEPTH_MAX
 
 /* Heads of the public objects: a backend's own struct begins with one. */
 struct tp_listener {
@@ -32,13 +32,13 @@ struct tp_conn {
 	uint8_t binding[TP_BINDING_LEN]; /* likewise */
 	bool closed_given;       /* the generic CQ's: TP_EV_CLOSED was handed to the caller */
 	char peer[96];
-	char transport[96];
+	char transport[192];
 	char reason[256]; /* written once, before TP_EV_CLOSED is handed out */
 };
 
 struct tp_region {
 	struct tp_conn *conn;
-	struct tp_arena *arena;
+	struct tp_arena *arena; /* NULL: tp_register's; ref says where it is */
 	struct tp_ref ref;
 };
 
@@ -89,6 +89,9 @@ struct tp_backend {
 	int (*expose)(struct tp_conn *conn, struct tp_arena *arena, unsigned access,
 		      struct tp_region **out);
 	void (*region_destroy)(struct tp_region *region);
+	/* NULL where no memory needs to be registered. */
+	int (*reg)(struct tp_conn *conn, const void *at, size_t len, struct tp_region **out);
+	void (*unreg)(struct tp_region *region);
 	int (*attach)(struct tp_conn *conn, const struct tp_ref *ref, unsigned access,
 		      struct tp_remote **out);
 	void (*remote_destroy)(struct tp_remote *remote);

@@ -38,6 +38,8 @@ static int fill_options(const struct tp_options *given, struct tp_options *opt)
 		opt->timeout_ms = TIMEOUT_DEFAULT_MS;
 	if (!opt->max_conns)
 		opt->max_conns = CONNS_DEFAULT;
+	if (!opt->lend_bytes)
+		opt->lend_bytes = UINT64_MAX;
 	if (opt->depth > TP_DEPTH_MAX)
 		return err_set(EINVAL, "depth %u: the limit is %d", opt->depth, TP_DEPTH_MAX);
 	if (opt->timeout_ms > INT32_MAX)
@@ -64,6 +66,8 @@ static int resolve(const char *text, const struct tp_options *given, bool connec
 		rc = err_set(EINVAL, "'%s': to connect, a host and a port are needed", text);
 	if (rc == 0)
 		rc = fill_options(given, opt);
+	if (rc == 0 && uri->tuning.depth > 0)
+		opt->depth = (uint32_t)uri->tuning.depth;
 	if (rc < 0)
 		return rc;
 	*backend = backend_of(uri->scheme);
@@ -135,7 +139,7 @@ static bool access_valid(unsigned access)
 
 int tp_expose(struct tp_conn *conn, struct tp_arena *arena, unsigned access, struct tp_region **out)
 {
-	if (!arena || !access_valid(access))
+	if (!arena || !access_valid(access & ~(unsigned)TP_COMPLETION_ORDERED))
 		return err_set(EINVAL, "expose: an arena and an access are needed (access 0x%x)",
 			       access);
 	if ((access & TP_PEER_WRITE) && tp_arena_read_only_to_peers(arena))
@@ -153,6 +157,22 @@ void tp_region_destroy(struct tp_region *region)
 struct tp_ref tp_region_ref(const struct tp_region *region)
 {
 	return region->ref;
+}
+
+int tp_register(struct tp_conn *conn, const void *at, size_t len, struct tp_region **out)
+{
+	if (!at || len < 1 || (uintptr_t)at > UINTPTR_MAX - len - 65536)
+		return err_set(EINVAL, "register: %zu bytes at %p", len, at);
+	if (conn->backend->reg)
+		return conn->backend->reg(conn, at, len, out);
+	*out = NULL;
+	return 0;
+}
+
+void tp_unregister(struct tp_region *region)
+{
+	if (region)
+		region->conn->backend->unreg(region);
 }
 
 int tp_attach(struct tp_conn *conn, const struct tp_ref *ref, unsigned access, uint64_t max_len,
@@ -227,8 +247,11 @@ static int check_local(const struct tp_conn *conn, const struct tp_op *op)
 		return err_set(EINVAL, "op: %llu bytes need a region of this connection%s",
 			       (unsigned long long)op->len,
 			       op->kind == TP_OP_WRITE ? " (short WRITEs alone do without)" : "");
-	uintptr_t base = (uintptr_t)tp_arena_base(from->arena), at = (uintptr_t)op->local;
-	size_t size = tp_arena_size(from->arena);
+	/* Of memory that is lent, what was registered. */
+	uintptr_t base =
+	    from->arena ? (uintptr_t)tp_arena_base(from->arena) : (uintptr_t)from->ref.addr;
+	uintptr_t at = (uintptr_t)op->local;
+	size_t size = from->arena ? tp_arena_size(from->arena) : (size_t)from->ref.len;
 
 	if (at < base || op->len > size || at - base > size - op->len)
 		return err_set(EINVAL, "op: %llu bytes at %p are not within the region's %zu at %p",

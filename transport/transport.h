@@ -72,6 +72,12 @@ enum tp_access {
 	TP_LOCAL = 0, /* only this side: a source of WRITEs and a target of READs */
 	TP_PEER_READ = 1 << 0,
 	TP_PEER_WRITE = 1 << 1,
+	/* tp_expose: this side looks at what comes into the region (the peer's WRITEs, its own READs)
+	 * only behind an event that follows it: the WRITE's immediate, or a later one of the same
+	 * connection; the READ's TP_EV_DONE. Then the device may write it in whatever order is best.
+	 * Never for memory that is polled: there one WRITE may be seen before another that was posted
+	 * first. */
+	TP_COMPLETION_ORDERED = 1 << 2,
 };
 
 /* What a peer must be told to reach a region; send it in a message, as it is. */
@@ -92,6 +98,18 @@ int tp_expose(struct tp_conn *conn, struct tp_arena *arena, unsigned access,
 void tp_region_destroy(struct tp_region *region);
 /* Undefined for TP_LOCAL regions. */
 struct tp_ref tp_region_ref(const struct tp_region *region);
+
+/* Makes [at, at + len) of the program's own memory a source of WRITEs on this connection, until
+ * tp_unregister; *out is NULL where that needs nothing (load_store). A registration is kept, and the same
+ * memory is found registered the next time: unless it was unmapped, moved or given back in between, which
+ * is noticed however it was done. Any thread. Not after TP_EV_CLOSED was handed out; what is still
+ * registered ends with the connection.
+ * Errors: -EOPNOTSUPP (changes of the address space can't be noticed here, or a fork would harm: never on
+ * this connection), -EFAULT (not private anonymous memory; or watched by somebody else), -ENOBUFS
+ * (lend_bytes are in use), -ENOMEM (memlock), -EINVAL. */
+int tp_register(struct tp_conn *conn, const void *at, size_t len, struct tp_region **out);
+/* The ops that use it have completed. Any thread. */
+void tp_unregister(struct tp_region *region);
 
 /* Reaches the peer's region. `ref` came from the peer and is not trusted: `len` must be what it
  * says (shm: the descriptor is checked to be sealed against shrinking), at least 1 and at most
@@ -161,6 +179,8 @@ struct tp_options {
 			      * TP_EV_CLOSED not counted; default 64 */
 	uint32_t max_chunk;  /* longest single work request; default: the device's limit; the
 			      * smaller of the two sides' holds */
+	uint64_t lend_bytes; /* of memory that is kept registered for tp_register; default: no
+			      * limit but the system's */
 };
 
 /* Listens on a URI (transport/uri.h). Errors: -EINVAL (the URI), -EADDRINUSE, -EADDRNOTAVAIL,

@@ -10,6 +10,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -121,43 +123,100 @@ static int parse_number(const char *text, struct span key, struct span value, lo
 	return 0;
 }
 
+static int parse_dev(const char *text, struct span key, struct span value, struct tp_uri *u)
+{
+	if (!span_only(value, NAME_CHARS) || !span_copy(value, u->dev, sizeof(u->dev)))
+		return err_set(EINVAL, "'%s': dev= needs an RDMA device's name, as in `rdma link`",
+			       text);
+	return 0;
+}
+
+static int parse_mtu(const char *text, struct span key, struct span value, struct tp_uri *u)
+{
+	if (parse_number(text, key, value, 256, 4096, "the path MTU", &u->mtu) < 0)
+		return -EINVAL;
+	if (u->mtu & (u->mtu - 1))
+		return err_set(EINVAL, "'%s': mtu=%d: it is 256, 512, 1024, 2048 or 4096", text,
+			       u->mtu);
+	return 0;
+}
+
+/* COUNT/USEC */
+static int parse_moderation(const char *text, struct span key, struct span value, struct tp_uri *u)
+{
+	const char *slash = memchr(value.at, '/', value.len);
+	size_t len = slash ? (size_t)(slash - value.at) : 0;
+	struct span count = {value.at, len}, usec = {value.at + len + 1, value.len - len - 1};
+
+	if (!slash)
+		return err_set(EINVAL,
+			       "'%s': cq_mod=%.*s: it is COUNT/USEC, as in cq_mod=16/10: a sleeper "
+			       "is woken after so many completions, or so many µs after the first",
+			       text, (int)value.len, value.at);
+	int rc = parse_number(text, key, count, 1, 65535, "the count", &u->tuning.cq_count);
+
+	return rc < 0 ? rc
+		      : parse_number(text, key, usec, 1, 65535, "the time in µs",
+				     &u->tuning.cq_usec);
+}
+
+/* Those without `parse` are a number, at `at` in struct tp_uri. */
+static const struct option {
+	const char *key;
+	int (*parse)(const char *text, struct span key, struct span value, struct tp_uri *u);
+	size_t at;
+	long min, max;
+	const char *what;
+} options[] = {
+    {"dev", parse_dev, 0, 0, 0, NULL},
+    {"gid", NULL, offsetof(struct tp_uri, gid), 0, 65535, "a GID index"},
+    {"tc", NULL, offsetof(struct tp_uri, tc), 0, 255, "the traffic class"},
+    {"sl", NULL, offsetof(struct tp_uri, sl), 0, 15, "the service level"},
+    {"mtu", parse_mtu, 0, 0, 0, NULL},
+    {"timeout", NULL, offsetof(struct tp_uri, tuning.timeout), 0, 31,
+     "the ACK timeout's exponent"},
+    {"retry", NULL, offsetof(struct tp_uri, tuning.retry), 0, 7, "the number of retries"},
+    {"rnr", NULL, offsetof(struct tp_uri, tuning.rnr), 0, 7, "the number of RNR retries"},
+    {"rnr_timer", NULL, offsetof(struct tp_uri, tuning.rnr_timer), 0, 31, "the RNR timer's code"},
+    {"depth", NULL, offsetof(struct tp_uri, tuning.depth), 1, URI_DEPTH_MAX, "the depth"},
+    {"inline", NULL, offsetof(struct tp_uri, tuning.in_line), 0, URI_INLINE_MAX,
+     "the longest inline payload"},
+    {"ro", NULL, offsetof(struct tp_uri, tuning.relaxed), 0, 1, "relaxed ordering"},
+    {"cq_mod", parse_moderation, 0, 0, 0, NULL},
+};
+
+#define OPTIONS (sizeof(options) / sizeof(*options))
+
+static int unknown_option(const char *text, struct span key)
+{
+	char all[256] = "";
+
+	for (size_t i = 0, n = 0; i < OPTIONS; i++)
+		n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", i ? ", " : "",
+				      options[i].key);
+	return err_set(EINVAL, "'%s': unknown option '%.*s'; there are %s", text, (int)key.len,
+		       key.at, all);
+}
+
 static int parse_pair(const char *text, struct span key, struct span value, struct tp_uri *u,
 		      unsigned *seen)
 {
-	static const char *const keys[] = {"dev", "gid", "tc", "sl", "mtu"};
 	unsigned k = 0;
 
-	while (k < 5 && !span_is(key, keys[k]))
+	while (k < OPTIONS && !span_is(key, options[k].key))
 		k++;
-	if (k == 5)
-		return err_set(EINVAL,
-			       "'%s': unknown option '%.*s'; there are dev, gid, tc, sl, mtu", text,
-			       (int)key.len, key.at);
+	if (k == OPTIONS)
+		return unknown_option(text, key);
 	if (*seen & 1u << k)
-		return err_set(EINVAL, "'%s': option '%s' is given twice", text, keys[k]);
+		return err_set(EINVAL, "'%s': option '%s' is given twice", text, options[k].key);
 	*seen |= 1u << k;
 
-	switch (k) {
-	case 0:
-		if (!span_only(value, NAME_CHARS) || !span_copy(value, u->dev, sizeof(u->dev)))
-			return err_set(EINVAL,
-				       "'%s': dev= needs an RDMA device's name, as in `rdma link`",
-				       text);
-		return 0;
-	case 1:
-		return parse_number(text, key, value, 0, 65535, "a GID index", &u->gid);
-	case 2:
-		return parse_number(text, key, value, 0, 255, "the traffic class", &u->tc);
-	case 3:
-		return parse_number(text, key, value, 0, 15, "the service level", &u->sl);
-	default:
-		if (parse_number(text, key, value, 256, 4096, "the path MTU", &u->mtu) < 0)
-			return -EINVAL;
-		if (u->mtu & (u->mtu - 1))
-			return err_set(EINVAL, "'%s': mtu=%d: it is 256, 512, 1024, 2048 or 4096",
-				       text, u->mtu);
-		return 0;
-	}
+	const struct option *o = &options[k];
+
+	if (o->parse)
+		return o->parse(text, key, value, u);
+	return parse_number(text, key, value, o->min, o->max, o->what,
+			    (int *)(void *)((char *)u + o->at));
 }
 
 static int parse_query(const char *text, const char *query, struct tp_uri *u)
@@ -221,7 +280,7 @@ static int parse_rdma(const char *text, const char *rest, struct tp_uri *u)
 
 int tp_uri_parse(const char *text, struct tp_uri *out)
 {
-	struct tp_uri u = {.gid = -1, .tc = -1, .sl = -1};
+	struct tp_uri u = {.gid = -1, .tc = -1, .sl = -1, .tuning = TP_TUNING_DEFAULT};
 	int rc;
 
 	if (!text)

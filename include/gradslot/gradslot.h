@@ -212,11 +212,14 @@ struct gs_options {
 	uint32_t keepalive_ms; /* a wait notices a server that is silent for this long; 0: never.
 				* Default 5000 */
 	uint32_t reconnect_ms; /* how long gs_reconnect tries; 1 at least. Default 60000 */
+	uint64_t reg_cache_bytes; /* RDMA: how much memory gs_push_zcopy keeps registered (that is
+				   * locked) at most; 0: none, it copies. Default UINT64_MAX: no limit but
+				   * the system's (ulimit -l) */
 };
 #define GS_OPTIONS_INIT                                                                            \
 	{                                                                                          \
 		sizeof(struct gs_options), NULL, NULL, -1, 10000, GS_SPIN_DEFAULT, 0, NULL, 5000,  \
-			60000                                                                      \
+			60000, UINT64_MAX                                                          \
 	}
 
 /* Connects, says hello and, where there is a key, proves it and has the server prove it. The options
@@ -377,6 +380,19 @@ GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out);
  * Errors: -EALREADY (sync: it was pushed in this step already; sync and ssp: the step's barrier was
  * posted), -EINVAL (a table). */
 GS_API int gs_push(gs_trainer *t, gs_param *p, const void *grad);
+
+/* As gs_push, but `grad` may leave from where it is, with no copy: it must stay unchanged, and mapped,
+ * until the program has heard that it is applied: until gs_step_wait, gs_step_end or gs_step_pull of its
+ * step (sync, ssp), or a gs_wait_applied of `p`, returned 0; or gs_reconnect rewound, or gs_close returned.
+ * Memory that is pushed again and again is registered with the device once; at 4 KiB and more, and up to
+ * reg_cache_bytes, of which those that were not used for longest give way. Unmapping it, or giving it
+ * back, is noticed (trainers on Linux 5.12 and later, where userfaultfd(2) is allowed), and so is a fork
+ * harmless.
+ * It copies, as gs_push does, what can't be sent so: over shm, where pushes are accumulated, what
+ * gs_grad_buffer gave (needs none), files and shared memory, and all where changes of the address space
+ * can't be noticed, which is logged. mremap(2) across the edges of what is registered fails; realloc(3)
+ * does not. Errors: gs_push's. */
+GS_API int gs_push_zcopy(gs_trainer *t, gs_param *p, const void *grad);
 
 /* Sends the gradients of n parameters, grad[i] of p[i], as gs_push would one after the other: with one
  * entry into the library, and with neighbours in the order of declaration that are small sent together

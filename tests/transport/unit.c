@@ -66,10 +66,39 @@ START_TEST(uri_good)
 	ck_assert_int_eq(u.tc, 106);
 	ck_assert_int_eq(u.sl, 3);
 	ck_assert_int_eq(u.mtu, 1024);
+	const struct tp_tuning none = TP_TUNING_DEFAULT;
+
+	ck_assert_mem_eq(&u.tuning, &none, sizeof(none));
 	u = parse("rdma://h:5?tc=0&sl=0&gid=0");
 	ck_assert_int_eq(u.tc, 0);
 	ck_assert_int_eq(u.sl, 0);
 	ck_assert_int_eq(u.gid, 0);
+}
+END_TEST
+
+START_TEST(uri_tuning)
+{
+	struct tp_tuning t = parse("rdma://h:5?timeout=0&retry=7&rnr=1&rnr_timer=31&depth=16384&"
+				   "inline=4096&ro=1&cq_mod=16/65535")
+				 .tuning;
+
+	ck_assert_int_eq(t.timeout, 0);
+	ck_assert_int_eq(t.retry, 7);
+	ck_assert_int_eq(t.rnr, 1);
+	ck_assert_int_eq(t.rnr_timer, 31);
+	ck_assert_int_eq(t.depth, 16384);
+	ck_assert_int_eq(t.in_line, 4096);
+	ck_assert_int_eq(t.relaxed, 1);
+	ck_assert_int_eq(t.cq_count, 16);
+	ck_assert_int_eq(t.cq_usec, 65535);
+	/* Each alone: the others keep to the default. */
+	t = parse("rdma://h:5?timeout=31").tuning;
+	ck_assert_int_eq(t.timeout, 31);
+	ck_assert_int_eq(t.retry, -1);
+	t = parse("rdma://h:5?inline=0&ro=0").tuning;
+	ck_assert_int_eq(t.in_line, 0);
+	ck_assert_int_eq(t.relaxed, 0);
+	ck_assert_int_eq(t.cq_count, -1);
 }
 END_TEST
 
@@ -119,6 +148,25 @@ static const struct {
     {"rdma://x:1?gid=-1", "GID"},
     {"rdma://x:1?mtu=1500", "1024"},
     {"rdma://x:1?mtu=8192", "4096"},
+    {"rdma://x:1?timeout=32", "0 to 31"},
+    {"rdma://x:1?timeout=", "timeout"},
+    {"rdma://x:1?retry=8", "0 to 7"},
+    {"rdma://x:1?rnr=8", "0 to 7"},
+    {"rdma://x:1?rnr_timer=32", "0 to 31"},
+    {"rdma://x:1?depth=0", "1 to 16384"},
+    {"rdma://x:1?depth=16385", "1 to 16384"},
+    {"rdma://x:1?inline=4097", "0 to 4096"},
+    {"rdma://x:1?ro=2", "0 to 1"},
+    {"rdma://x:1?ro=yes", "0 to 1"},
+    {"rdma://x:1?cq_mod=16", "COUNT/USEC"},
+    {"rdma://x:1?cq_mod=", "COUNT/USEC"},
+    {"rdma://x:1?cq_mod=/10", "the count"},
+    {"rdma://x:1?cq_mod=0/10", "1 to 65535"},
+    {"rdma://x:1?cq_mod=16/", "the time"},
+    {"rdma://x:1?cq_mod=16/65536", "1 to 65535"},
+    {"rdma://x:1?cq_mod=1/2/3", "the time"},
+    {"rdma://x:1?colour=red", "timeout, retry, rnr, rnr_timer, depth, inline, ro, cq_mod"},
+    {"rdma://x:1?retry=1&retry=1", "twice"},
 };
 
 START_TEST(uri_bad)
@@ -485,6 +533,7 @@ static Suite *unit(void)
 	TCase *t = tcase_create("uri");
 
 	tcase_add_test(t, uri_good);
+	tcase_add_test(t, uri_tuning);
 	tcase_add_loop_test(t, uri_bad, 0, (int)(sizeof(bad_uris) / sizeof(*bad_uris)));
 	tcase_add_test(t, uri_long);
 	tcase_add_test(t, uri_local);

@@ -7,6 +7,7 @@
 #include "harness.h"
 
 #include "transport/verbs/hello.h"
+#include "transport/verbs/verbs.h"
 #include "transport/verbs/wire.h"
 
 #include <arpa/inet.h>
@@ -347,6 +348,7 @@ struct served {
 	pthread_t thread;
 	atomic_bool stop;
 	atomic_int accepted, closed, msgs;
+	struct tp_conn *last; /* accepted */
 	int status;
 	char reason[256];
 };
@@ -372,8 +374,10 @@ static void *serve(void *arg)
 	while (!s->stop || s->closed < s->accepted) {
 		int n, rc;
 
-		while ((rc = tp_accept(s->listener, s->cq, NULL, &conn)) == 1)
+		while ((rc = tp_accept(s->listener, s->cq, NULL, &conn)) == 1) {
+			s->last = conn;
 			s->accepted++;
+		}
 		if (rc < 0)
 			fprintf(stderr, "accept: %s\n", err_text());
 		n = tp_cq_poll(s->cq, ev, 16);
@@ -972,7 +976,9 @@ END_TEST
 /* ---- addresses and options ---------------------------------------------------------------------
  */
 
-static void talk(struct tp_listener *l, const char *uri, char *transport, size_t size)
+static void talk_and_look(struct tp_listener *l, const char *uri,
+			  void (*look)(struct tp_conn *conn, struct tp_conn *accepted),
+			  char *transport, size_t size)
 {
 	struct side a = {.cq = new_cq()}, b = {.cq = new_cq()};
 	struct served s = {.listener = l, .cq = a.cq};
@@ -985,12 +991,19 @@ static void talk(struct tp_listener *l, const char *uri, char *transport, size_t
 	await(&s.msgs, 1);
 	if (transport)
 		snprintf(transport, size, "%s", tp_conn_transport(b.conn));
+	if (look)
+		look(b.conn, s.last);
 	tp_conn_close(b.conn);
 	expect_alone(&b, TP_EV_CLOSED);
 	s.stop = true;
 	pthread_join(s.thread, NULL);
 	side_free(&b);
 	side_free(&a);
+}
+
+static void talk(struct tp_listener *l, const char *uri, char *transport, size_t size)
+{
+	talk_and_look(l, uri, NULL, transport, size);
 }
 
 START_TEST(all_addresses)
@@ -1053,6 +1066,175 @@ START_TEST(options)
 }
 END_TEST
 
+static void query(struct tp_conn *conn, struct ibv_qp_attr *attr)
+{
+	struct ibv_qp_init_attr init;
+
+	ck_assert_int_eq(ibv_query_qp(conn_of(conn)->qp, attr,
+				      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					  IBV_QP_MIN_RNR_TIMER,
+				      &init),
+			 0);
+}
+
+/* The kernel's word for it, of the side that asked and the one that did not. */
+static void look_at_tuned(struct tp_conn *conn, struct tp_conn *accepted)
+{
+	struct ibv_qp_attr attr;
+
+	query(conn, &attr);
+	ck_assert_uint_eq(attr.timeout, 14);
+	ck_assert_uint_eq(attr.retry_cnt, 3);
+	ck_assert_uint_eq(attr.rnr_retry, 2);
+	ck_assert_uint_eq(attr.min_rnr_timer, 9);
+	query(accepted, &attr);
+	ck_assert_uint_eq(attr.timeout, TUNING_TIMEOUT);
+	ck_assert_uint_eq(attr.retry_cnt, TUNING_RETRY);
+	ck_assert_uint_eq(attr.rnr_retry, TUNING_RNR);
+	ck_assert_uint_eq(attr.min_rnr_timer, TUNING_RNR_TIMER);
+}
+
+static void look_at_listeners(struct tp_conn *conn, struct tp_conn *accepted)
+{
+	struct ibv_qp_attr attr;
+
+	query(accepted, &attr);
+	ck_assert_uint_eq(attr.timeout, 15);
+	query(conn, &attr);
+	ck_assert_uint_eq(attr.timeout, TUNING_TIMEOUT);
+}
+
+static void look_at_sizes(struct tp_conn *conn, struct tp_conn *accepted)
+{
+	ck_assert_uint_eq(tp_conn_limits(conn).depth, 32);
+	ck_assert_uint_eq(tp_conn_limits(accepted).depth, 32);
+	ck_assert_uint_eq(tp_conn_limits(conn).max_inline, 64);
+	ck_assert(!conn_of(conn)->tuning.relaxed);
+	ck_assert(conn_of(accepted)->tuning.relaxed);
+}
+
+static void check_refused(struct tp_listener *l, const char *option, int err, const char *word)
+{
+	struct tp_cq *cq = new_cq();
+	struct tp_conn *conn;
+	char uri[256];
+
+	snprintf(uri, sizeof(uri), "%s?%s", tp_listener_uri(l), option);
+	int rc = tp_connect(uri, NULL, cq, NULL, &conn);
+
+	ck_assert_msg(rc == -err, "%s: %d: %s", uri, rc, err_text());
+	expect_text(word);
+	tp_cq_destroy(cq);
+}
+
+START_TEST(tuning_holds)
+{
+	char uri[256], transport[192];
+	struct tp_listener *l, *tuned;
+
+	ck_ok(tp_listen(listen_uri, NULL, &l));
+	snprintf(uri, sizeof(uri), "%s?depth=32&inline=64&ro=0", tp_listener_uri(l));
+	talk_and_look(l, uri, look_at_sizes, transport, sizeof(transport));
+	ck_assert_msg(strstr(transport, "depth 32, inline 64, ro 0"), "%s", transport);
+	/* No software device can. */
+	check_refused(l, "cq_mod=16/10", EOPNOTSUPP, "cq_mod=16/10");
+	if (is_iwarp()) {
+		check_refused(l, "timeout=14", EINVAL, "iWARP");
+		check_refused(l, "rnr_timer=1", EINVAL, "rnr_timer");
+	} else {
+		check_refused(l, "retry=7", EINVAL, "0 to 6");
+		snprintf(uri, sizeof(uri), "%s?timeout=14&retry=3&rnr=2&rnr_timer=9",
+			 tp_listener_uri(l));
+		talk_and_look(l, uri, look_at_tuned, transport, sizeof(transport));
+		ck_assert_msg(strstr(transport, "timeout 14, retry 3"), "%s", transport);
+		snprintf(uri, sizeof(uri), "%s?retry=7", listen_uri);
+		ck_fails(tp_listen(uri, NULL, &tuned), EINVAL);
+		snprintf(uri, sizeof(uri), "%s?timeout=15", listen_uri);
+		ck_ok(tp_listen(uri, NULL, &tuned));
+		talk_and_look(tuned, tp_listener_uri(tuned), look_at_listeners, NULL, 0);
+		tp_listener_destroy(tuned);
+	}
+	tp_listener_destroy(l);
+}
+END_TEST
+
+/* ---- posting -----------------------------------------------------------------------------------
+ */
+
+/* Writes, short and long, READs, messages: by ibv_wr_* and by ibv_post_send (_i is the way). */
+START_TEST(both_ways_of_posting)
+{
+	struct pair p;
+	const size_t size = 1 << 20;
+
+	doorbell_way = _i ? DOORBELL_OLD : DOORBELL_BEST;
+	pair_open(&p, NULL);
+	ck_assert_int_eq(conn_of(p.b.conn)->qp_ex != NULL, !_i && !is_iwarp());
+	pair_memory(&p, size, RW);
+	for (uint32_t round = 0; round < 20; round++) {
+		size_t len = (size_t)1 << round;
+
+		fill(side_local(&p.b), len, round);
+		struct tp_op op = with_imm(op_write(&p.b, 0, 0, len), round);
+
+		side_post(&p.b, &p.a, &op);
+		ck_assert_uint_eq(expect_past_room(&p, &p.a, TP_EV_IMM).imm, round);
+		check_filled(side_window(&p.a), len, round);
+		memset(side_local(&p.b), 0, len);
+		op = with_signal(op_read(&p.b, 0, 0, len), round + 1);
+		side_post(&p.b, &p.a, &op);
+		struct tp_event ev = expect_past_room(&p, &p.b, TP_EV_DONE);
+
+		ck_assert_uint_eq(ev.cookie, round + 1);
+		ck_assert_int_eq(ev.status, 0);
+		check_filled(side_local(&p.b), len, round);
+		side_send(&p.b, &p.a, "message", 8);
+		ck_assert_str_eq(expect_past_room(&p, &p.a, TP_EV_MSG).msg, "message");
+	}
+	pair_close(&p);
+}
+END_TEST
+
+/* A chain that the provider refuses posts nothing, and ends the connection; what was posted before
+ * ends too, each once. */
+START_TEST(a_refused_chain)
+{
+	struct pair p;
+	struct tp_op ops[8];
+	int done = 0;
+
+	doorbell_way = _i ? DOORBELL_OLD : DOORBELL_BEST;
+	pair_open(&p, NULL);
+	pair_memory(&p, 65536, RW);
+	struct conn *conn = conn_of(p.b.conn);
+	uint32_t head = conn->sq.head;
+
+	/* More in line than the queue pair was made for. */
+	conn->base.limits.max_inline = 60000;
+	for (int i = 0; i < 8; i++)
+		ops[i] = with_signal(op_write(&p.b, 0, 0, i == 4 ? 50000 : 8), (uint64_t)i + 1);
+	int taken = tp_post(p.b.conn, ops, 8);
+
+	if (_i)
+		ck_assert_msg(taken == 4, "%d: %s", taken, err_text());
+	else
+		ck_fails(taken, ENOTCONN);
+	/* Nothing of it stays in the accounts but what was posted. */
+	ck_assert_uint_eq(conn->sq.head - head, taken < 0 ? 0 : 4);
+	for (struct tp_event ev;;) {
+		ev = (struct tp_event){.kind = TP_EV_ROOM};
+		while (!side_next(&p.b, &ev))
+			side_pump(&p.b), side_pump(&p.a);
+		if (ev.kind == TP_EV_DONE)
+			ck_assert_uint_eq(ev.cookie, (uint64_t)++done);
+		if (ev.kind == TP_EV_CLOSED)
+			break;
+	}
+	ck_assert_int_eq(done, taken < 0 ? 0 : 4);
+	pair_free(&p);
+}
+END_TEST
+
 static void count_line(void *arg, const char *text)
 {
 	char *all = arg;
@@ -1068,7 +1250,10 @@ START_TEST(described)
 	ck_ok(tp_available("rdma"));
 	tp_describe("rdma", count_line, text);
 	ck_assert_msg(strstr(text, env("RDMA_DEV")) && strstr(text, "active"), "%s", text);
+	ck_assert_msg(strstr(text, "cq_mod not on this device; posting by"), "%s", text);
+	ck_assert_msg(strstr(text, is_iwarp() ? "ibv_post_send" : "ibv_wr_*"), "%s", text);
 	if (!is_iwarp()) {
+		ck_assert_msg(strstr(text, "timeout 18, retry 6, rnr 6, rnr_timer 14"), "%s", text);
 		ck_assert_msg(strstr(text, "RoCE v2"), "%s", text);
 		ck_assert_msg(strstr(text, env("RDMA_ADDR")), "%s", text);
 	}
@@ -1113,9 +1298,14 @@ static Suite *suite(void)
 	t = part(s, "death");
 	tcase_add_test(t, crowd_is_killed);
 	tcase_add_test(t, silence_is_noticed);
+	t = part(s, "posting");
+	tcase_add_loop_test(t, both_ways_of_posting, 0, 2);
+	if (!is_iwarp()) /* siw's provider does not look at the length */
+		tcase_add_loop_test(t, a_refused_chain, 0, 2);
 	t = part(s, "addresses");
 	tcase_add_test(t, all_addresses);
 	tcase_add_test(t, options);
+	tcase_add_test(t, tuning_holds);
 	tcase_add_test(t, described);
 	return s;
 }

@@ -11,6 +11,7 @@
 #include "transport/verbs/refused.h"
 #include "transport/verbs/resolve.h"
 #include "transport/verbs/sendq.h"
+#include "transport/verbs/tuning.h"
 
 #include <check.h>
 #include <errno.h>
@@ -20,6 +21,77 @@
 #include <string.h>
 #include <unistd.h>
 #include "run.h"
+
+/* ---- what a URI asks for ------------------------------------------------------------------------
+ */
+
+static const struct tuning_device infiniband = {.name = "ib0"}, rxe = {.name = "rxe0", .rxe = true},
+				  iwarp = {.name = "siw0", .iwarp = true};
+
+START_TEST(tuning_by_default)
+{
+	struct tp_tuning asked = TP_TUNING_DEFAULT;
+	struct tuning t;
+	char text[64] = "x";
+
+	ck_assert_int_eq(tuning_settle(&asked, &iwarp, &t), 0);
+	ck_assert_int_eq(tuning_settle(&asked, &rxe, &t), 0);
+	ck_assert_uint_eq(t.timeout, 18);
+	ck_assert_uint_eq(t.retry, 6);
+	ck_assert_uint_eq(t.rnr, 6);
+	ck_assert_uint_eq(t.rnr_timer, 14);
+	ck_assert_uint_eq(t.max_inline, 512);
+	ck_assert(!t.inline_asked && t.relaxed && !t.cq_count);
+	tuning_text(&t, text, sizeof(text));
+	ck_assert_str_eq(text, "");
+}
+END_TEST
+
+START_TEST(tuning_as_asked)
+{
+	struct tp_tuning asked = {0, 7, 1, 31, 5, 0, 0, 16, 20};
+	struct tuning t;
+	char text[128], cut[8];
+
+	ck_assert_int_eq(tuning_settle(&asked, &infiniband, &t), 0);
+	ck_assert_uint_eq(t.timeout, 0);
+	ck_assert_uint_eq(t.retry, 7);
+	ck_assert_uint_eq(t.rnr, 1);
+	ck_assert_uint_eq(t.rnr_timer, 31);
+	ck_assert_uint_eq(t.max_inline, 0);
+	ck_assert(t.inline_asked && !t.relaxed);
+	ck_assert_uint_eq(t.cq_count, 16);
+	ck_assert_uint_eq(t.cq_usec, 20);
+	tuning_text(&t, text, sizeof(text));
+	ck_assert_str_eq(text, ", timeout 0, retry 7, rnr 1, rnr_timer 31, depth 5, inline 0, ro 0, "
+			       "cq_mod 16/20");
+	tuning_text(&t, cut, sizeof(cut));
+	ck_assert_str_eq(cut, ", timeo");
+}
+END_TEST
+
+START_TEST(tuning_refused)
+{
+	struct tp_tuning asked = TP_TUNING_DEFAULT;
+	struct tuning t = {.timeout = 99};
+
+	asked.retry = 7;
+	ck_assert_int_eq(tuning_settle(&asked, &infiniband, &t), 0);
+	t.timeout = 99;
+	ck_assert_int_eq(tuning_settle(&asked, &rxe, &t), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err_text(), "0 to 6"));
+	ck_assert_int_eq(tuning_settle(&asked, &iwarp, &t), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err_text(), "no retry"));
+	int *const not_tcps[] = {&asked.timeout, &asked.rnr, &asked.rnr_timer};
+
+	for (int i = 0; i < 3; i++) {
+		asked = (struct tp_tuning)TP_TUNING_DEFAULT;
+		*not_tcps[i] = 1;
+		ck_assert_int_eq(tuning_settle(&asked, &iwarp, &t), -EINVAL);
+	}
+	ck_assert_uint_eq(t.timeout, 99); /* untouched */
+}
+END_TEST
 
 /* ---- the send queue ---------------------------------------------------------------------------
  */
@@ -529,6 +601,11 @@ static Suite *suite(void)
 	tcase_add_test(t, reserve_is_apart);
 	tcase_add_test(t, taken_back);
 	tcase_add_test(t, positions_wrap);
+	suite_add_tcase(s, t);
+	t = tcase_create("tuning");
+	tcase_add_test(t, tuning_by_default);
+	tcase_add_test(t, tuning_as_asked);
+	tcase_add_test(t, tuning_refused);
 	suite_add_tcase(s, t);
 	t = tcase_create("credit");
 	tcase_set_timeout(t, 60);

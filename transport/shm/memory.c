@@ -73,6 +73,7 @@ int shm_expose(struct tp_conn *base, struct tp_arena *arena, unsigned access,
 	    .arena = arena,
 	    .ref = {.len = tp_arena_size(arena), .key = ++conn->last_key},
 	};
+	access &= TP_PEER_READ | TP_PEER_WRITE; /* the CPU's stores are ordered as they are */
 	if (access != TP_LOCAL) {
 		int rc = pass_region(conn, arena, access, region->base.ref.key);
 

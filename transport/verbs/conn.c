@@ -180,6 +180,7 @@ static void free_now(struct conn *conn)
 	off_ready(conn);
 	conn_unbind(conn);
 	pthread_mutex_unlock(&conn->sub->lock);
+	lend_free(conn);
 	while (conn->regions)
 		verbs_region_destroy(&conn->regions->base);
 	while (conn->remotes)

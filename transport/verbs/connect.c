@@ -253,6 +253,9 @@ static int make_queues(struct attempt *at, struct hello *offer)
 	if (rc == 0)
 		rc = check_gid(at);
 	if (rc == 0)
+		rc = qp_tune(conn->dev, at->uri, &conn->tuning);
+	conn->lend_limit = at->opt->lend_bytes;
+	if (rc == 0)
 		rc = qp_sizes(conn->dev, at->opt->depth, &sizes);
 	if (rc == 0)
 		rc = qp_offer(conn->dev, conn->id->port_num, at->uri, at->opt, sizes.depth, offer);

@@ -75,6 +75,63 @@ static void describe_port(const struct printer *to, struct ibv_context *ctx, uin
 	}
 }
 
+struct trial {
+	uint32_t max_inline;
+	bool wr;
+};
+
+/* What a QP gets can't be asked; one is made. */
+static bool try_qp(struct ibv_context *ctx, struct trial *out)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	struct ibv_qp_ex *ex = NULL;
+	struct ibv_qp *qp = NULL;
+
+	for (uint32_t ask = TUNING_INLINE; pd && cq && !qp; ask /= 2) {
+		struct ibv_qp_init_attr attr = {
+		    .send_cq = cq,
+		    .recv_cq = cq,
+		    .cap = {4, 4, 1, 1, ask},
+		    .qp_type = IBV_QPT_RC,
+		};
+
+		qp = doorbell_create(pd, &attr, &ex);
+		*out = (struct trial){attr.cap.max_inline_data, ex != NULL};
+		if (ask == 0)
+			break;
+	}
+	if (qp)
+		ibv_destroy_qp(qp);
+	if (cq)
+		ibv_destroy_cq(cq);
+	if (pd)
+		ibv_dealloc_pd(pd);
+	return qp != NULL;
+}
+
+/* The defaults of what a URI may ask for, as far as this device has them. */
+static void describe_tuning(const struct printer *to, struct ibv_context *ctx)
+{
+	bool iwarp = ctx->device->transport_type == IBV_TRANSPORT_IWARP;
+	struct ibv_device_attr_ex attr;
+	struct trial trial;
+	char moderation[64] = "not on this device", retries[64] = "retransmission is TCP's";
+
+	if (ibv_query_device_ex(ctx, NULL, &attr) == 0 && attr.cq_mod_caps.max_cq_count)
+		snprintf(moderation, sizeof(moderation), "none, up to %u/%u",
+			 attr.cq_mod_caps.max_cq_count, attr.cq_mod_caps.max_cq_period);
+	if (!iwarp)
+		snprintf(retries, sizeof(retries), "timeout %d, retry %d, rnr %d, rnr_timer %d",
+			 TUNING_TIMEOUT, TUNING_RETRY, TUNING_RNR, TUNING_RNR_TIMER);
+	if (!try_qp(ctx, &trial)) {
+		say(to, "  a queue pair can't be made: %s", strerror(errno));
+		return;
+	}
+	say(to, "  by default: %s, inline %u, ro 1, cq_mod %s; posting by %s", retries,
+	    trial.max_inline, moderation, trial.wr ? "ibv_wr_*" : "ibv_post_send");
+}
+
 static void describe_device(const struct printer *to, struct ibv_device *device)
 {
 	struct ibv_context *ctx = ibv_open_device(device);
@@ -91,6 +148,7 @@ static void describe_device(const struct printer *to, struct ibv_device *device)
 		    "READs at once: %d out, %d in",
 		    ibv_get_device_name(device), attr.fw_ver[0] ? attr.fw_ver : "-", attr.max_qp_wr,
 		    attr.max_cqe, attr.max_srq_wr, attr.max_qp_init_rd_atom, attr.max_qp_rd_atom);
+		describe_tuning(to, ctx);
 		for (uint8_t port = 1; port <= attr.phys_port_cnt; port++)
 			describe_port(to, ctx, port);
 	}

@@ -137,6 +137,7 @@ static int bind_host(struct listener *listener)
 static int check_device(struct listener *listener)
 {
 	struct rdma_cm_id *id = listener->ids[0];
+	struct tuning tuning;
 	struct hello own;
 
 	if (!id->verbs)
@@ -149,7 +150,12 @@ static int check_device(struct listener *listener)
 	struct device seen = {.ctx = id->verbs,
 			      .iwarp = id->verbs->device->transport_type == IBV_TRANSPORT_IWARP};
 
-	return qp_offer(&seen, id->port_num, &listener->uri, &listener->opt, 1, &own);
+	if (ibv_query_device(id->verbs, &seen.attr) != 0)
+		return err_set(EIO, "%s: ibv_query_device failed", name);
+	int rc = qp_tune(&seen, &listener->uri, &tuning);
+
+	return rc < 0 ? rc
+		      : qp_offer(&seen, id->port_num, &listener->uri, &listener->opt, 1, &own);
 }
 
 static void name_listener(struct listener *listener)
@@ -302,6 +308,8 @@ static int make_queues(struct listener *listener, struct conn *conn, const struc
 	if (rc == 0)
 		rc = binding_check(conn, offer, req->qp_num);
 	if (rc == 0)
+		rc = qp_tune(conn->dev, &listener->uri, &conn->tuning);
+	if (rc == 0)
 		rc = qp_sizes(conn->dev, listener->opt.depth, &sizes);
 	if (rc == 0)
 		rc = qp_offer(conn->dev, conn->id->port_num, &listener->uri, &listener->opt,
@@ -376,6 +384,7 @@ static int accept_request(struct listener *listener, struct request *req, struct
 	}
 	conn->id = req->id;
 	conn->id->context = conn;
+	conn->lend_limit = listener->opt.lend_bytes;
 	conn->quota = listener->quota;
 	atomic_fetch_add(&conn->quota->refs, 1);
 	atomic_fetch_add(&conn->quota->live, 1);

@@ -3,8 +3,10 @@
  * Memory: registering arenas with a connection, and the backend's own buffers.
  *
  * A region is registered in the connection's own protection domain, so its rkey is good on this
- * connection's QP only. Relaxed ordering is not asked for: a peer's credits and versions are read
- * from memory that it writes, and must not overtake what was written before them.
+ * connection's QP only. Relaxed ordering is asked for only where whoever exposes it says that it is
+ * looked at behind completions alone: a peer's credits and versions are read from memory that it
+ * writes, and must not overtake what was written before them. It is an optional access flag: a kernel
+ * that does not know it is not shown it (libibverbs), a device that does not ignores it.
  */
 #include "base/err.h"
 #include "transport/verbs/verbs.h"
@@ -82,6 +84,8 @@ static int access_flags(const struct conn *conn, unsigned access, bool *sink)
 		flags |= IBV_ACCESS_REMOTE_READ;
 	if (access & TP_PEER_WRITE)
 		flags |= IBV_ACCESS_REMOTE_WRITE;
+	if ((access & TP_COMPLETION_ORDERED) && conn->tuning.relaxed)
+		flags |= IBV_ACCESS_RELAXED_ORDERING;
 	/* iWARP answers a READ by writing to its target as a peer. Its key is given to the peer
 	 * with each READ, so only regions that the peer can't read as well are opened for that. */
 	if (conn->dev->iwarp && !(access & TP_PEER_READ))

@@ -55,7 +55,7 @@ static int flush(struct conn *conn)
 	chain->n = 0;
 	chain->wr[n - 1].next = NULL;
 	siw_enter(conn->dev, &guard);
-	rc = ibv_post_send(conn->qp, chain->wr, &bad);
+	rc = doorbell_ring(conn->qp, conn->qp_ex, chain->wr, &bad);
 	siw_leave(conn->dev, &guard);
 	if (rc == 0)
 		return -1;

@@ -6,12 +6,12 @@
  * timeouts and retries. So rdma_cm's events say when, and the attributes that it works out
  * (rdma_init_qp_attr) are completed here.
  *
- * A dead machine is noticed by retries: ACK_TIMEOUT is 4.096 us * 2^18 = 1.07 s, and RETRIES more
- * tries follow the first, so a post to it fails after 7.5 s where the device takes the timeout as
- * it is (the standard lets it take up to four times as long). A machine that is merely busy gets
- * that long too: software devices answer when they get a CPU. RETRIES is not 7, which Soft-RoCE takes
- * for no limit. RNR can't happen in a correct run; a peer that posts no receives is given up after
- * RNR_RETRIES.
+ * A dead machine is noticed by retries: by default (tuning.h) an ACK is waited for for
+ * 4.096 us * 2^18 = 1.07 s, and 6 more tries follow the first, so a post to it fails after 7.5 s where
+ * the device takes the timeout as it is (the standard lets it take up to four times as long). A
+ * machine that is merely busy gets that long too: software devices answer when they get a CPU. It is
+ * not 7 tries, which Soft-RoCE takes for no limit. RNR can't happen in a correct run; a peer that
+ * posts no receives is given up after its retries.
  */
 #include "base/err.h"
 #include "base/log.h"
@@ -22,10 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ACK_TIMEOUT 18
-#define RETRIES     6
-#define RNR_RETRIES 6
-#define RNR_TIMER   14 /* 1.28 ms, asked of the peer */
 #define READS_MAX   128
 #define CHUNK_LIMIT (1u << 30)
 #define SQ_MIN      256
@@ -104,6 +100,39 @@ int qp_offer(const struct device *dev, uint8_t port, const struct tp_uri *uri,
 /* ---- making one -------------------------------------------------------------------------------
  */
 
+int qp_tune(const struct device *dev, const struct tp_uri *uri, struct tuning *out)
+{
+	struct tuning_device what = {
+	    .name = ibv_get_device_name(dev->ctx->device),
+	    .iwarp = dev->iwarp,
+	    .rxe = !dev->iwarp && dev->attr.vendor_id == RXE_VENDOR,
+	};
+
+	return tuning_settle(&uri->tuning, &what, out);
+}
+
+/* The CQ is the sub's: what the last connection on it asked for holds. */
+static int moderate(struct conn *conn)
+{
+	const struct tuning *tuning = &conn->tuning;
+	struct ibv_modify_cq_attr attr = {
+	    .attr_mask = IBV_CQ_ATTR_MODERATE,
+	    .moderate = {.cq_count = tuning->cq_count, .cq_period = tuning->cq_usec},
+	};
+
+	if (!tuning->cq_count)
+		return 0;
+	int rc = ibv_modify_cq(conn->bank->cq, &attr);
+
+	if (rc == 0)
+		return 0;
+	return err_set(EOPNOTSUPP,
+		       "cq_mod=%u/%u: %s does not moderate its completions so (%s): leave it out "
+		       "(`gradslot doctor` shows what the device takes)",
+		       tuning->cq_count, tuning->cq_usec,
+		       ibv_get_device_name(conn->dev->ctx->device), strerror(rc < 0 ? errno : rc));
+}
+
 static struct ibv_qp *try_qp(struct conn *conn, const struct qp_sizes *sizes, uint32_t max_inline)
 {
 	struct ibv_qp_init_attr attr = {
@@ -120,28 +149,44 @@ static struct ibv_qp *try_qp(struct conn *conn, const struct qp_sizes *sizes, ui
 		},
 	    .qp_type = IBV_QPT_RC,
 	};
-	struct ibv_qp *qp = ibv_create_qp(conn->pd, &attr);
+	struct ibv_qp *qp = doorbell_create(conn->pd, &attr, &conn->qp_ex);
 
-	/* Some providers grant less without a word. */
+	/* Some providers grant less without a word; all may grant more, which nobody asked for. */
 	if (qp)
-		conn->base.limits.max_inline = least(attr.cap.max_inline_data, 4096);
+		conn->base.limits.max_inline =
+		    least(attr.cap.max_inline_data,
+			  conn->tuning.inline_asked ? max_inline : URI_INLINE_MAX);
 	return qp;
 }
 
+static int check_inline(const struct conn *conn)
+{
+	const struct tuning *tuning = &conn->tuning;
+
+	if (!tuning->inline_asked || conn->base.limits.max_inline == tuning->max_inline)
+		return 0;
+	return err_set(EINVAL, "inline=%u: %s grants %u: ask for less", tuning->max_inline,
+		       ibv_get_device_name(conn->dev->ctx->device), conn->base.limits.max_inline);
+}
+
+/* By default as much as the device grants of it, by halves. */
 static int make_qp(struct conn *conn, const struct qp_sizes *sizes)
 {
-	static const uint32_t asks[] = {512, 256, 128, 64, 0};
-	int err = 0;
+	uint32_t ask = conn->tuning.max_inline;
+	int err;
 
-	for (size_t i = 0; i < sizeof(asks) / sizeof(*asks) && !conn->qp; i++) {
-		conn->qp = try_qp(conn, sizes, asks[i]);
+	for (;;) {
+		conn->qp = try_qp(conn, sizes, ask);
 		err = errno;
+		if (conn->qp || ask == 0)
+			break;
+		ask = ask > 64 ? ask / 2 : 0;
 	}
 	if (!conn->qp)
 		return mem_error(err, "a queue pair",
 				 (size_t)(sizes->sq_cap + sizes->rx_need) * 128);
 	conn->qp_num = conn->qp->qp_num;
-	return 0;
+	return check_inline(conn);
 }
 
 static int make_buffers(struct conn *conn)
@@ -210,6 +255,8 @@ int qp_create(struct conn *conn, const struct qp_sizes *sizes)
 {
 	int rc = claim_cqes(conn, sizes->cqes);
 
+	if (rc == 0)
+		rc = moderate(conn);
 	if (rc < 0)
 		return rc;
 	conn->credit_rx.depth = sizes->depth;
@@ -268,7 +315,7 @@ static int to_rtr(struct conn *conn, const struct tp_uri *uri, const struct hell
 	note_gid(conn, &attr);
 	attr.path_mtu = mtu_enum(agreed->mtu);
 	attr.max_dest_rd_atomic = agreed->reads_in;
-	attr.min_rnr_timer = RNR_TIMER;
+	attr.min_rnr_timer = conn->tuning.rnr_timer;
 	if (uri->sl >= 0)
 		attr.ah_attr.sl = (uint8_t)uri->sl;
 	int rc = ibv_modify_qp(conn->qp, &attr, mask);
@@ -283,9 +330,9 @@ static int to_rts(struct conn *conn, const struct hello *agreed)
 
 	if (rdma_init_qp_attr(conn->id, &attr, &mask) != 0)
 		return err_set(errno, "rdma_init_qp_attr (RTS): %s", strerror(errno));
-	attr.timeout = ACK_TIMEOUT;
-	attr.retry_cnt = RETRIES;
-	attr.rnr_retry = RNR_RETRIES;
+	attr.timeout = conn->tuning.timeout;
+	attr.retry_cnt = conn->tuning.retry;
+	attr.rnr_retry = conn->tuning.rnr;
 	attr.max_rd_atomic = agreed->reads_out;
 	int rc = ibv_modify_qp(conn->qp, &attr, mask);
 
@@ -323,15 +370,19 @@ void qp_set_limits(struct conn *conn, const struct hello *agreed)
 	limits->depth = agreed->depth;
 	limits->native_imm = (agreed->flags & HELLO_NATIVE_IMM) != 0;
 	limits->load_store = false;
-	if (conn->dev->iwarp)
-		snprintf(conn->base.transport, sizeof(conn->base.transport), "rdma (%s, iWARP)",
-			 name);
-	else
-		snprintf(conn->base.transport, sizeof(conn->base.transport),
-			 "rdma (%s, %s, MTU %u)", name,
-			 conn->gid_type == IBV_GID_TYPE_IB ? "InfiniBand"
-							   : gid_type_text(conn->gid_type),
-			 agreed->mtu);
+	char mtu[32] = "", asked[128];
+
+	tuning_text(&conn->tuning, asked, sizeof(asked));
+	if (!conn->dev->iwarp)
+		snprintf(mtu, sizeof(mtu), ", MTU %u", agreed->mtu);
+	snprintf(conn->base.transport, sizeof(conn->base.transport), "rdma (%s, %s%s%s)", name,
+		 conn->dev->iwarp                      ? "iWARP"
+		 : conn->gid_type == IBV_GID_TYPE_IB ? "InfiniBand"
+						       : gid_type_text(conn->gid_type),
+		 mtu, asked);
+	log_debug("rdma: %s: %s, depth %u, inline %u, posting by %s", conn->base.peer,
+		  conn->base.transport, limits->depth, limits->max_inline,
+		  conn->qp_ex ? "ibv_wr_*" : "ibv_post_send");
 }
 
 void qp_set_error(struct conn *conn)

@@ -38,9 +38,13 @@
 
 #include "transport/backend.h"
 #include "transport/verbs/credit.h"
+#include "transport/verbs/doorbell.h"
 #include "transport/verbs/hello.h"
+#include "transport/verbs/regcache.h"
 #include "transport/verbs/resolve.h"
 #include "transport/verbs/sendq.h"
+#include "transport/verbs/tuning.h"
+#include "transport/verbs/vmwatch.h"
 #include "transport/verbs/wire.h"
 
 #include <infiniband/verbs.h>
@@ -59,6 +63,8 @@
 #define TX_BUFFERS    32   /* messages under way that do not fit inline */
 #define CHAIN         32   /* work requests in one ibv_post_send */
 #define WC_BATCH      16
+
+#define RXE_VENDOR 0xffffff /* Soft-RoCE's */
 
 /* Seconds and fractions that a connection may take to end. */
 #define CLOSE_MS      1000 /* what was posted before tp_conn_close is delivered in this time */
@@ -160,6 +166,7 @@ struct region {
 	struct tp_region base;
 	struct ibv_mr *mr;
 	bool sink; /* may be the target of READs */
+	struct regcache_entry *entry; /* of memory that is lent */
 	struct region *prev, *next;
 };
 
@@ -192,6 +199,8 @@ struct conn {
 	bool connect_pending; /* rdma_connect was called and has no answer yet */
 	struct ibv_pd *pd;
 	struct ibv_qp *qp;
+	struct ibv_qp_ex *qp_ex; /* NULL: the provider has no ibv_wr_* */
+	struct tuning tuning;
 	uint32_t qp_num;
 	uint32_t serial; /* tells it from an older connection with this QP number */
 	uint32_t gid_type;
@@ -243,6 +252,10 @@ struct conn {
 	uint32_t tx_free[TX_BUFFERS];
 	uint32_t tx_nfree;
 	struct chain chain;
+
+	/* lend.c; NULL until something is lent. */
+	struct lent *lent;
+	uint64_t lend_limit;
 
 	/* Of the thread that exposes and attaches. */
 	struct region *regions;
@@ -346,6 +359,8 @@ struct qp_sizes {
 	uint32_t depth, rx_need, sq_cap, cqes;
 };
 int qp_sizes(const struct device *dev, uint32_t depth, struct qp_sizes *out);
+/* What the URI asks of this device's QPs; before qp_create, in conn->tuning. */
+int qp_tune(const struct device *dev, const struct tp_uri *uri, struct tuning *out);
 /* What this side can do, as an offer. -EINVAL for options that can't be honoured here. */
 int qp_offer(const struct device *dev, uint8_t port, const struct tp_uri *uri,
 	     const struct tp_options *opt, uint32_t depth, struct hello *out);
@@ -481,5 +496,12 @@ void verbs_region_destroy(struct tp_region *base);
 int verbs_attach(struct tp_conn *base, const struct tp_ref *ref, unsigned access,
 		 struct tp_remote **out);
 void verbs_remote_destroy(struct tp_remote *remote);
+
+/* ---- lend.c ---------------------------------------------------------------------------------- */
+
+int verbs_register(struct tp_conn *base, const void *at, size_t len, struct tp_region **out);
+void verbs_unregister(struct tp_region *base);
+/* Ends all registrations of memory that was lent; the queue pair is gone. */
+void lend_free(struct conn *conn);
 
 #endif
