@@ -249,7 +249,7 @@ int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n
 		return pull_queue(t, &pull);
 	if (t->link.weights_map)
 		return pull_mapped(&pull, how);
-	return how == GS_RELAXED ? pull_wire_relaxed(t, &pull) : pull_wire_consistent(t, &pull);
+	return how == GS_RELAXED ? pull_runs(t, &pull) : pull_wire_consistent(t, &pull);
 }
 
 int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, void *dst)

@@ -2,17 +2,12 @@
  *
  * One-sided reads over a network. Data lands where it would in an ordered pull (the mailbox's
  * landing area is registered memory of the right shape, and one pull at a time uses a parameter's
- * part of it) and is copied out from there. Version words land in the local arena, two for each
- * block: before and after.
+ * part of it) and is copied out from there. Version words land in the local arena: of all blocks, those
+ * from before, then those from after. Relaxed reads are pull_runs.c's.
  *
  * Every READ is signalled: only its completion says that its bytes are there.
  */
 #include "trainer/trainer.h"
-
-static uint64_t *scratch(gs_trainer *t, uint32_t block)
-{
-	return (uint64_t *)tp_arena_base(t->link.local) + 2 * (uint64_t)block;
-}
 
 static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
 {
@@ -31,14 +26,14 @@ static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
 	};
 }
 
-static struct tp_op read_version(gs_param *p, uint32_t block, int which, unsigned flags)
+static struct tp_op read_version(gs_param *p, uint32_t block, enum pull_scratch which, unsigned flags)
 {
 	gs_trainer *t = p->t;
 
 	return (struct tp_op){
 	    .kind = TP_OP_READ,
 	    .flags = TP_F_SIGNAL | flags,
-	    .local = scratch(t, block) + which,
+	    .local = pull_scratch(t, block, which),
 	    .region = t->link.local_region,
 	    .remote = t->link.weights,
 	    .offset = layout_version_off(block),
@@ -59,41 +54,8 @@ static void note_seen(const struct pull *pull)
 	for (uint32_t i = 0; i < pull->n; i++) {
 		gs_param *p = pull->param[i];
 
-		p->seen = 1 + *scratch(p->t, p->first_block) / 2;
+		p->seen = 1 + *pull_scratch(p->t, p->first_block, PULL_BEFORE) / 2;
 	}
-}
-
-/* ---- relaxed --------------------------------------------------------------------------------- */
-
-static int read_all(gs_trainer *t, const struct pull *pull)
-{
-	struct chain chain = {.t = t};
-	int rc = 0;
-
-	for (uint32_t k = 0; rc == 0 && k < pull->n; k++) {
-		gs_param *p = pull->param[k];
-
-		/* In sync mode no gradient is old. */
-		if (!trainer_is_sync(t))
-			rc = add(&chain, p, read_version(p, p->first_block, 0, 0));
-		for (uint32_t i = 0; rc == 0 && i < p->blocks; i++)
-			rc = add(&chain, p, read_data(p, i, 0));
-	}
-	return rc < 0 ? rc : chain_flush(&chain);
-}
-
-int pull_wire_relaxed(gs_trainer *t, const struct pull *pull)
-{
-	int rc = pull_begin(t, pull);
-
-	if (rc < 0)
-		return rc;
-	rc = read_all(t, pull);
-	if (rc == 0)
-		rc = pull_wait(t, pull);
-	if (rc == 0 && !trainer_is_sync(t))
-		note_seen(pull);
-	return pull_finish(t, pull, rc);
 }
 
 /* ---- consistent ------------------------------------------------------------------------------ */
@@ -103,26 +65,26 @@ int pull_wire_relaxed(gs_trainer *t, const struct pull *pull)
 static int read_checked(struct chain *chain, gs_param *p, uint32_t i)
 {
 	uint32_t block = p->first_block + i;
-	int rc = add(chain, p, read_version(p, block, 0, 0));
+	int rc = add(chain, p, read_version(p, block, PULL_BEFORE, 0));
 
 	if (rc == 0)
 		rc = add(chain, p, read_data(p, i, TP_F_FENCE));
 	if (rc == 0)
-		rc = add(chain, p, read_version(p, block, 1, TP_F_FENCE));
+		rc = add(chain, p, read_version(p, block, PULL_AFTER, TP_F_FENCE));
 	return rc;
 }
 
 static bool is_whole(gs_param *p, uint32_t i)
 {
-	const uint64_t *v = scratch(p->t, p->first_block + i);
+	uint64_t before = *pull_scratch(p->t, p->first_block + i, PULL_BEFORE);
 
-	return v[0] == v[1] && v[0] % 2 == 0;
+	return before == *pull_scratch(p->t, p->first_block + i, PULL_AFTER) && before % 2 == 0;
 }
 
 static void forget(gs_param *p)
 {
 	for (uint32_t i = 0; i < p->blocks; i++)
-		scratch(p->t, p->first_block + i)[0] = 1; /* odd: not whole */
+		*pull_scratch(p->t, p->first_block + i, PULL_BEFORE) = 1; /* odd: not whole */
 }
 
 /* One round of the blocks that are not whole yet. How many those were, or an error. */
@@ -190,13 +152,13 @@ int pull_wire_version(gs_param *p, uint32_t block, uint64_t *word)
 
 	if (rc < 0)
 		return rc;
-	rc = add(&chain, p, read_version(p, block, 0, 0));
+	rc = add(&chain, p, read_version(p, block, PULL_BEFORE, 0));
 	if (rc == 0)
 		rc = chain_flush(&chain);
 	if (rc == 0)
 		rc = pull_wait(t, &pull);
 	if (rc == 0)
-		*word = *scratch(t, block);
+		*word = *pull_scratch(t, block, PULL_BEFORE);
 	pull_end(t, &pull);
 	return rc;
 }

@@ -160,8 +160,12 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 	gs_trainer *t = p->t;
 	uint32_t slot = credits_slot(push, t->link.slots), last = end_of_sent(p, push);
 	const struct lent *lent = &p->out.lent[slot];
-	struct chain chain = {.t = t};
-	int rc = head ? push_head_post(&chain, p, slot, head) : 0;
+	struct chain chain;
+	int rc = 0;
+
+	chain_begin(&chain, t);
+	if (head)
+		rc = push_head_post(&chain, p, slot, head);
 
 	for (uint32_t i = first; rc == 0 && i < end; i++) {
 		uint64_t at = block_first_elem(p, i) * p->grad_size;

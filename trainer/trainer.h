@@ -9,7 +9,7 @@
  *  lend.c      ... from where they are
  *  step.c      barriers                      settings.c    rates, scales, counts
  *  pull.c      weights: which way            pull_wire.c   reading them over a network
- *                                            pull_queue.c  asking for them through the queue
+ *  pull_runs.c relaxed, a network's          pull_queue.c  asking for them through the queue
  *  rows.c      rows of tables, out           rows_wire.c   reading them over a network
  *  rows_pull.c and in: which way
  *  leave.c     gs_leave                      kept.c        what the server has from before
@@ -281,6 +281,12 @@ struct chain {
 	int n;
 	struct tp_op op[CHAIN_MAX];
 };
+/* Not by an initializer, which would clear all of it. */
+static inline void chain_begin(struct chain *c, gs_trainer *t)
+{
+	c->t = t;
+	c->n = 0;
+}
 int chain_add(struct chain *c, const struct tp_op *op);
 int chain_flush(struct chain *c);
 
@@ -443,7 +449,7 @@ bool pull_stands_still(const gs_trainer *t, const struct pull *pull);
 int pull_wait(gs_trainer *t, const struct pull *pull);
 
 /* Without the lock, like all gs_ functions' bodies. */
-int pull_wire_relaxed(gs_trainer *t, const struct pull *pull);
+int pull_runs(gs_trainer *t, const struct pull *pull); /* relaxed, over a network */
 int pull_wire_consistent(gs_trainer *t, const struct pull *pull);
 int pull_wire_version(gs_param *p, uint32_t block, uint64_t *word);
 int pull_queue(gs_trainer *t, const struct pull *pull);
@@ -453,6 +459,14 @@ int pull_queue_ask(gs_param *p, uint32_t first, uint32_t end);
 
 /* How often a consistent read is tried before the queue is asked. */
 enum { PULL_TRIES = 8 };
+
+/* Over a network: where version words are read to. */
+enum pull_scratch { PULL_BEFORE, PULL_AFTER };
+
+static inline uint64_t *pull_scratch(const gs_trainer *t, uint32_t block, enum pull_scratch which)
+{
+	return (uint64_t *)tp_arena_base(t->link.local) + (uint64_t)which * t->link.blocks + block;
+}
 
 static inline uint8_t *param_landing(const gs_param *p)
 {

@@ -14,7 +14,8 @@
  *  1. Per connection, things arrive in the order in which they were posted: an immediate after the
  *     bytes of its own WRITE and of every WRITE posted before it; a message likewise.
  *  2. Every op posted with TP_F_SIGNAL completes exactly once, also when the peer dies: with a
- *     negative status then, and before the connection's TP_EV_CLOSED.
+ *     negative status then, and before the connection's TP_EV_CLOSED. They complete in the order in
+ *     which they were posted.
  *  3. TP_EV_CLOSED comes exactly once per connection and is its last event. Until then its memory
  *     is kept, because the peer (or the NIC) may still reach it.
  *  4. Two budgets bound what is under way, and neither depends on the other: room in the send queue
