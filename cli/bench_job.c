@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-const char *const bench_optimizers[] = {"sgd", "momentum", "nesterov", NULL};
+const char *const bench_optimizers[] = {"sgd", "momentum", "nesterov", "adam", NULL};
 
 struct bench_run bench_run_default(void)
 {
@@ -20,6 +20,7 @@ struct step_config bench_step_config(const struct bench_run *run)
 	    .optimizer = bench_optimizers[run->optimizer],
 	    .copy = run->copy,
 	    .view = run->view,
+	    .pipeline = !run->no_pipeline,
 	    .warmup = (uint32_t)run->warmup,
 	    .iters = (uint32_t)run->iters,
 	    .duration_ms = (uint32_t)run->duration_ms,

@@ -12,7 +12,7 @@
 struct bench_run {
 	int64_t size, iters, duration_ms, warmup;
 	int optimizer;
-	bool copy, view;
+	bool copy, view, no_pipeline;
 };
 
 extern const char *const bench_optimizers[];
@@ -26,12 +26,14 @@ struct step_config bench_step_config(const struct bench_run *run);
 #define BENCH_RUN_LINES(run) \
 	{"size", OPT_SIZE, &(run).size, "BYTES", "of the one parameter that is trained", \
 	 .min = 4 << 10, .max = 1 << 30, .multiple = 4}, \
-	{"optimizer", OPT_CHOICE, &(run).optimizer, "NAME", "sgd, momentum or nesterov", \
+	{"optimizer", OPT_CHOICE, &(run).optimizer, "NAME", "sgd, momentum, nesterov or adam", \
 	 .choices = bench_optimizers}, \
 	{"copy", OPT_FLAG, &(run).copy, NULL, \
 	 .help = "push from ordinary memory instead of the gradient buffer"}, \
 	{"view", OPT_FLAG, &(run).view, NULL, \
 	 .help = "read the weights in place instead of pulling them (shm only)"}, \
+	{"no-pipeline", OPT_FLAG, &(run).no_pipeline, NULL, \
+	 .help = "end the step and then pull, instead of both in one call"}, \
 	{"iters", OPT_NUMBER, &(run).iters, "N", \
 	 "measured steps; with --duration: at least so many", .min = 1, .max = STEP_ITERS_MAX}, \
 	{"warmup", OPT_NUMBER, &(run).warmup, "N", "steps before the first measured one", \

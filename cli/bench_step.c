@@ -81,6 +81,8 @@ static int start_trainers(struct bench *b, struct job *job, int64_t iters)
 			child_arg(&args, "--copy");
 		if (run->view)
 			child_arg(&args, "--view");
+		if (run->no_pipeline)
+			child_arg(&args, "--no-pipeline");
 		rc = job_start(job, name, &args);
 	}
 	return rc;
@@ -190,11 +192,11 @@ static json_t *config_json(const struct bench *b)
 	const struct srvopt *s = &b->server.opt;
 
 	return json_pack(
-	    "{s:s, s:I, s:I, s:s, s:b, s:b, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "transport",
+	    "{s:s, s:I, s:I, s:s, s:b, s:b, s:b, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "transport",
 	    job_transports[b->server.transport], "size", (json_int_t)run->size, "trainers",
 	    (json_int_t)b->server.trainers, "optimizer", bench_optimizers[run->optimizer], "copy",
-	    (int)run->copy, "view", (int)run->view, "workers", (json_int_t)s->workers, "pollers",
-	    (json_int_t)s->pollers, "spin",
+	    (int)run->copy, "view", (int)run->view, "pipeline", !run->no_pipeline, "workers",
+	    (json_int_t)s->workers, "pollers", (json_int_t)s->pollers, "spin",
 	    s->spin_us == SRV_SPIN_FOREVER ? json_string("forever") : json_integer(s->spin_us),
 	    "warmup", (json_int_t)run->warmup, "iters", (json_int_t)run->iters, "duration_s",
 	    (json_int_t)b->duration_s, "rounds", (json_int_t)b->rounds);

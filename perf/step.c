@@ -120,6 +120,8 @@ static int one_step(struct loop *l)
 
 	if (rc == 0)
 		rc = lib(gs_push(l->trainer, l->param, grad));
+	if (rc == 0 && l->config->pipeline && !l->view)
+		return lib(gs_step_pull(l->trainer, &l->param, (void *const *)&l->weights, 1));
 	if (rc == 0)
 		rc = lib(gs_step_end(l->trainer));
 	if (rc < 0)

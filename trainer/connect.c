@@ -207,7 +207,8 @@ static int trainer_create(const struct gs_options *opt, gs_trainer **out)
 
 static int make_cq(gs_trainer *t, int32_t spin_us)
 {
-	return tp_cq_create(spin_us == GS_SPIN_DEFAULT ? SPIN_DEFAULT_US : spin_us, &t->cq);
+	t->spin_us = spin_us == GS_SPIN_DEFAULT ? SPIN_DEFAULT_US : spin_us;
+	return tp_cq_create(t->spin_us, &t->cq);
 }
 
 int gs_connect(const struct gs_options *opt, gs_trainer **out)

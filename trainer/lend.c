@@ -34,6 +34,9 @@ void lend_push(gs_param *p, uint64_t push, const void *grad)
 	int rc = tp_register(t->link.conn, grad, size, &lent->region);
 	if (rc == 0) {
 		lent->at = grad;
+		pthread_mutex_lock(&t->lock);
+		t->lends = true;
+		pthread_mutex_unlock(&t->lock);
 		return;
 	}
 	lent->region = NULL;
@@ -75,4 +78,10 @@ void lend_told(gs_param *p, uint64_t pushes)
 {
 	if (p->out.told < pushes)
 		p->out.told = pushes;
+}
+
+void lend_step_told(gs_trainer *t)
+{
+	for (uint32_t i = 0; t->lends && i < t->n_params; i++)
+		lend_told(t->param[i], t->param[i]->out.end);
 }

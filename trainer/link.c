@@ -34,6 +34,7 @@ void link_free(struct link *link)
 	free(link->owner);
 	free(link->pull_asked);
 	free(link->kept);
+	free(link->base);
 	free(link->skip);
 	*link = (struct link){.conn = NULL};
 }

@@ -12,7 +12,30 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/err.h"
+
+/* So much leaves no room in the caches for what is pulled, so stores go past them. */
+#define PULL_LARGE (UINT64_C(16) << 20)
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+void pull_size(struct pull *pull)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < pull->n; i++)
+		bytes += pull->param[i]->weight_size * pull->param[i]->elems;
+	pull->large = bytes >= PULL_LARGE;
+}
+
+void pull_copy(const struct pull *pull, void *to, const void *from, uint64_t len)
+{
+	if (pull->large)
+		copy_streaming(to, from, len);
+	else
+		memcpy(to, from, len);
+}
 
 /* ---- one pull at a time in a landing area ---------------------------------------------------- */
 
@@ -74,8 +97,8 @@ int pull_finish(gs_trainer *t, const struct pull *pull, int rc)
 {
 	trainer_exit(t);
 	for (uint32_t i = 0; rc == 0 && i < pull->n; i++)
-		memcpy(pull->dst[i], param_landing(pull->param[i]),
-		       pull->param[i]->weight_size * pull->param[i]->elems);
+		pull_copy(pull, pull->dst[i], param_landing(pull->param[i]),
+			  pull->param[i]->weight_size * pull->param[i]->elems);
 	pthread_mutex_lock(&t->lock);
 	pull_end(t, pull);
 	return rc;
@@ -110,11 +133,14 @@ static void note_seen(gs_param *p)
 	p->seen = 1 + word_acquire(p->t->link.weights_map, layout_version_off(p->first_block)) / 2;
 }
 
-static void mapped_relaxed(gs_param *p, bool still, void *dst)
+static void mapped_relaxed(const struct pull *pull, uint32_t i)
 {
+	gs_param *p = pull->param[i];
+	void *dst = pull->dst[i];
+
 	note_seen(p);
-	if (still)
-		memcpy(dst, mapped(p), p->weight_size * p->elems);
+	if (pull->still)
+		pull_copy(pull, dst, mapped(p), p->weight_size * p->elems);
 	else
 		copy_live(dst, mapped(p), p->elems, p->weight_size);
 }
@@ -176,7 +202,7 @@ static int pull_mapped(const struct pull *pull, enum gs_consistency how)
 
 	for (uint32_t i = 0; rc == 0 && i < pull->n; i++) {
 		if (how == GS_RELAXED)
-			mapped_relaxed(pull->param[i], pull->still, pull->dst[i]);
+			mapped_relaxed(pull, i);
 		else
 			rc = mapped_consistent(pull->param[i], pull->dst[i]);
 	}
@@ -198,8 +224,7 @@ bool pull_stands_still(const gs_trainer *t, const struct pull *pull)
 	return true;
 }
 
-/* One of them is pulled through its queue always: then all are, in this call. */
-static bool by_queue(const struct pull *pull)
+bool pull_by_queue(const struct pull *pull)
 {
 	for (uint32_t i = 0; i < pull->n; i++) {
 		if (pull->param[i]->by_queue)
@@ -217,35 +242,44 @@ static int check_params(const gs_trainer *t, gs_param *const *p, uint32_t n)
 	return 0;
 }
 
-int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n,
-		 enum gs_consistency how)
+int pull_check(gs_trainer *t, struct pull *pull)
 {
-	struct pull pull = {.param = p, .dst = dst, .n = n};
+	uint32_t n = pull->n;
 
-	if (n > 0 && (!p || !dst))
+	if (n > 0 && (!pull->param || !pull->dst))
 		return err_set(EINVAL, "gs_pull: NULL");
-	if (how != GS_RELAXED && how != GS_CONSISTENT && how != GS_ORDERED)
-		return err_set(EINVAL, "gs_pull: consistency %d; known are %d to %d", (int)how,
-			       GS_RELAXED, GS_ORDERED);
 	for (uint32_t i = 0; i < n; i++) {
-		if (!dst[i])
+		if (!pull->dst[i])
 			return err_set(EINVAL, "gs_pull: destination %u is NULL", i);
 	}
 	int rc = trainer_enter_working(t);
 	if (rc < 0)
 		return rc;
-	rc = check_params(t, p, n);
+	rc = check_params(t, pull->param, n);
 	for (uint32_t i = 0; rc == 0 && i < n; i++) {
-		if (param_is_table(p[i]))
+		if (param_is_table(pull->param[i]))
 			rc = err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows",
-				     p[i]->wire.name);
+				     pull->param[i]->wire.name);
 	}
 	if (rc == 0)
-		pull.still = pull_stands_still(t, &pull);
+		pull->still = pull_stands_still(t, pull);
 	trainer_exit(t);
+	return rc;
+}
+
+int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n,
+		 enum gs_consistency how)
+{
+	struct pull pull = {.param = p, .dst = dst, .n = n};
+
+	if (how != GS_RELAXED && how != GS_CONSISTENT && how != GS_ORDERED)
+		return err_set(EINVAL, "gs_pull: consistency %d; known are %d to %d", (int)how,
+			       GS_RELAXED, GS_ORDERED);
+	int rc = pull_check(t, &pull);
 	if (rc < 0 || n == 0)
 		return rc;
-	if (how == GS_ORDERED || by_queue(&pull))
+	pull_size(&pull);
+	if (how == GS_ORDERED || pull_by_queue(&pull))
 		return pull_queue(t, &pull);
 	if (t->link.weights_map)
 		return pull_mapped(&pull, how);

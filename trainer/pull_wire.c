@@ -9,10 +9,12 @@
  */
 #include "trainer/trainer.h"
 
-static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
+/* Blocks i .. end-1. */
+static struct tp_op read_data(gs_param *p, uint32_t i, uint32_t end, unsigned flags)
 {
 	gs_trainer *t = p->t;
 	uint64_t at = block_first_elem(p, i) * p->weight_size;
+	uint64_t to = end < p->blocks ? block_first_elem(p, end) : p->elems;
 
 	return (struct tp_op){
 	    .kind = TP_OP_READ,
@@ -21,7 +23,7 @@ static struct tp_op read_data(gs_param *p, uint32_t i, unsigned flags)
 	    .region = t->link.landing_region,
 	    .remote = t->link.weights,
 	    .offset = p->weights_off + at,
-	    .len = block_elems(p, i) * p->weight_size,
+	    .len = to * p->weight_size - at,
 	    .cookie = (uintptr_t)p,
 	};
 }
@@ -58,6 +60,24 @@ static void note_seen(const struct pull *pull)
 	}
 }
 
+int pull_read_blocks(struct chain *chain, gs_param *p, uint32_t first, uint32_t end)
+{
+	return add(chain, p, read_data(p, first, end, 0));
+}
+
+int pull_read_words(struct chain *chain, gs_param *p, uint32_t first, uint32_t end)
+{
+	struct tp_op op = read_version(p, first, PULL_BEFORE, 0);
+
+	op.len = (end - first) * sizeof(uint64_t);
+	return add(chain, p, op);
+}
+
+const uint64_t *pull_words(const gs_param *p)
+{
+	return pull_scratch(p->t, p->first_block, PULL_BEFORE);
+}
+
 /* ---- consistent ------------------------------------------------------------------------------ */
 
 /* The fences make the NIC, not this CPU, keep the order: a READ begins when those before it ended.
@@ -68,7 +88,7 @@ static int read_checked(struct chain *chain, gs_param *p, uint32_t i)
 	int rc = add(chain, p, read_version(p, block, PULL_BEFORE, 0));
 
 	if (rc == 0)
-		rc = add(chain, p, read_data(p, i, TP_F_FENCE));
+		rc = add(chain, p, read_data(p, i, i + 1, TP_F_FENCE));
 	if (rc == 0)
 		rc = add(chain, p, read_version(p, block, PULL_AFTER, TP_F_FENCE));
 	return rc;

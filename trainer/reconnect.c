@@ -76,6 +76,7 @@ static void forget_connection(gs_trainer *t)
 		p->pull_left = 0;
 		p->not_lent = NULL;
 		p->pulling = false;
+		p->base_step = 0;
 	}
 }
 

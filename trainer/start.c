@@ -83,8 +83,10 @@ static int adopt_grant(gs_trainer *t)
 	t->link.owner = calloc(t->link.grant.blocks, sizeof(t->link.owner[0]));
 	t->link.pull_asked = calloc(t->link.grant.blocks, sizeof(t->link.pull_asked[0]));
 	t->link.kept = calloc(t->link.grant.blocks, sizeof(t->link.kept[0]));
+	t->link.base = calloc(t->link.grant.blocks, sizeof(t->link.base[0]));
 	t->link.skip = calloc(t->link.grant.blocks, sizeof(t->link.skip[0]));
-	if (!t->link.owner || !t->link.pull_asked || !t->link.kept || !t->link.skip)
+	if (!t->link.owner || !t->link.pull_asked || !t->link.kept || !t->link.base ||
+	    !t->link.skip)
 		return err_set(ENOMEM, "no memory for %u blocks", t->link.grant.blocks);
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		const struct wire_place *place = &t->link.grant.place[i];

@@ -59,7 +59,7 @@ int step_post_barrier(gs_trainer *t)
 	return trainer_post(t, &op, 1);
 }
 
-static int post(gs_trainer *t)
+int step_post(gs_trainer *t)
 {
 	if (t->welcome.mode == WIRE_ASYNC)
 		return err_set(EPERM, "there are no steps in async mode");
@@ -81,6 +81,16 @@ static int post(gs_trainer *t)
 	return rc;
 }
 
+/* Of several threads that wait for it, the first goes on to the next step. */
+void step_advance(gs_trainer *t, uint64_t step)
+{
+	if (t->step != step)
+		return;
+	lend_step_told(t);
+	t->step++;
+	t->posted = t->barrier = t->goes_on = false;
+}
+
 static int wait(gs_trainer *t)
 {
 	uint64_t step = t->step;
@@ -93,13 +103,8 @@ static int wait(gs_trainer *t)
 			       "gs_step_post first",
 			       (unsigned long long)step);
 	int rc = step_wait_released(t, step);
-	/* Of several threads that wait for it, the first goes on to the next step. */
-	if (rc == 0 && t->step == step) {
-		for (uint32_t i = 0; i < t->n_params; i++)
-			lend_told(t->param[i], t->param[i]->out.end);
-		t->step++;
-		t->posted = t->barrier = t->goes_on = false;
-	}
+	if (rc == 0)
+		step_advance(t, step);
 	return rc < 0 ? rc : trainer_refused(t);
 }
 
@@ -109,7 +114,7 @@ int gs_step_post(gs_trainer *t)
 
 	if (rc < 0)
 		return rc;
-	rc = post(t);
+	rc = step_post(t);
 	trainer_exit(t);
 	return rc;
 }
@@ -132,16 +137,9 @@ int gs_step_end(gs_trainer *t)
 	if (rc < 0)
 		return rc;
 	if (!t->goes_on)
-		rc = post(t);
+		rc = step_post(t);
 	if (rc == 0)
 		rc = wait(t);
 	trainer_exit(t);
 	return rc;
-}
-
-int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n)
-{
-	int rc = gs_step_end(t);
-
-	return rc < 0 ? rc : gs_pull_many(t, p, dst, n, GS_RELAXED);
 }

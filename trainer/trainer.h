@@ -8,6 +8,7 @@
  *  push.c      gradients                     sum.c         accumulation
  *  lend.c      ... from where they are
  *  step.c      barriers                      settings.c    rates, scales, counts
+ *  step_pull.c and a pull behind one         step_wire.c   over a network
  *  pull.c      weights: which way            pull_wire.c   reading them over a network
  *  pull_runs.c relaxed, a network's          pull_queue.c  asking for them through the queue
  *  rows.c      rows of tables, out           rows_wire.c   reading them over a network
@@ -130,6 +131,10 @@ struct gs_param {
 	/* A pull that uses the landing area or the scratch words: one at a time. */
 	bool pulling;
 	uint64_t pull_left; /* reads or answers under way */
+	/* gs_step_pull (step_pull.c): the step before which link.base was read; blocks that were read,
+	 * over a network asked for; of them, those that have come, and are where they are wanted. */
+	uint64_t base_step;
+	uint32_t pulled, landed, copied;
 };
 
 /* A checkpoint that was asked for. */
@@ -146,6 +151,7 @@ struct link {
 	gs_param **owner;    /* of each block */
 	uint8_t *pull_asked; /* each block: a PULLED is due */
 	uint64_t *kept;      /* each block's kept word */
+	uint64_t *base;      /* each block's version word between two steps: step_pull.c */
 	/* Each block: how many of the connection's first pushes the server has already; in sync
 	 * mode, whether it has that of the connection's first step. */
 	uint8_t *skip;
@@ -178,8 +184,10 @@ struct gs_trainer {
 
 	/* options */
 	char *uri;
+	int32_t spin_us; /* the CQ's */
 	uint32_t timeout_ms, start_timeout_ms, keepalive_ms, reconnect_ms;
 	uint64_t reg_cache_bytes;
+	bool lends; /* a gradient was once sent from the program's own memory */
 	struct wire_hello hello; /* what it says of itself */
 
 	struct access access;
@@ -394,6 +402,8 @@ uint64_t lend_cookie(const struct lent *lent);
 bool lend_done(uint64_t cookie);
 /* The program hears that the pushes before `pushes` are applied: what it lent for them is its own. */
 void lend_told(gs_param *p, uint64_t pushes);
+/* The step is over: of all parameters. */
+void lend_step_told(gs_trainer *t);
 
 /* ---- rows*.c --------------------------------------------------------------------------------- */
 
@@ -424,6 +434,10 @@ int trainer_refused(gs_trainer *t);
 /* The server released `step` (or a later one). A release of what was not passed is a breach. */
 bool step_released(gs_trainer *t, uint64_t step);
 int step_wait_released(gs_trainer *t, uint64_t step);
+/* gs_step_post. */
+int step_post(gs_trainer *t);
+/* `step` was waited for: the next one is being made. */
+void step_advance(gs_trainer *t, uint64_t step);
 /* Posts the barrier of t->step. */
 int step_post_barrier(gs_trainer *t);
 
@@ -434,7 +448,17 @@ struct pull {
 	void *const *dst;
 	uint32_t n;
 	bool still; /* nobody writes these weights meanwhile */
+	bool large; /* pull_size */
 };
+
+/* All are dense parameters of this trainer's, with a destination. Takes the lock, and lets go of it. */
+int pull_check(gs_trainer *t, struct pull *pull);
+/* Whether so much is pulled that copies go past the caches. */
+void pull_size(struct pull *pull);
+/* One of them is pulled through its queue always: then all are, in this call. */
+bool pull_by_queue(const struct pull *pull);
+/* Weights that nobody writes meanwhile, to where they are wanted. */
+void pull_copy(const struct pull *pull, void *to, const void *from, uint64_t len);
 
 /* Takes the lock, and the parameters' landing areas for this call alone. -EINVAL if one is there
  * twice. */
@@ -452,6 +476,12 @@ int pull_wait(gs_trainer *t, const struct pull *pull);
 int pull_runs(gs_trainer *t, const struct pull *pull); /* relaxed, over a network */
 int pull_wire_consistent(gs_trainer *t, const struct pull *pull);
 int pull_wire_version(gs_param *p, uint32_t block, uint64_t *word);
+/* With the lock, and p taken: READs of p's blocks first .. end-1 into the landing area; of the version
+ * words of any blocks first .. end-1, which count as p's. */
+int pull_read_blocks(struct chain *chain, gs_param *p, uint32_t first, uint32_t end);
+int pull_read_words(struct chain *chain, gs_param *p, uint32_t first, uint32_t end);
+/* Where they land: of p's first block. */
+const uint64_t *pull_words(const gs_param *p);
 int pull_queue(gs_trainer *t, const struct pull *pull);
 
 /* With the lock, and p taken: asks for blocks first .. end-1; pull_wait follows. */

@@ -351,7 +351,7 @@ void life_declare(gs_trainer *t, gs_param *out[LIFE_PARAMS])
 		out[i] = declare(t, &params[i]);
 }
 
-static double sum_of(uint32_t ranks, uint64_t steps, uint32_t p)
+double life_sum(uint32_t ranks, uint64_t steps, uint32_t p)
 {
 	double sum = 0;
 
@@ -374,16 +374,16 @@ void life_verify(const char *uri, uint32_t ranks, uint64_t steps)
 	for (uint32_t i = 0; i < TABLE; i++) {
 		ok(gs_pull(t, p[i], GS_ORDERED, w));
 		for (uint64_t e = 0; e < params[i].dim[0]; e++)
-			must((double)w[e] == sum_of(ranks, steps, i),
+			must((double)w[e] == life_sum(ranks, steps, i),
 			     "element %llu of \"%s\" is %g instead of %g", (unsigned long long)e,
-			     params[i].name, (double)w[e], sum_of(ranks, steps, i));
+			     params[i].name, (double)w[e], life_sum(ranks, steps, i));
 	}
 	for (int64_t i = 0; i < LIFE_ROWS; i++)
 		ids[i] = i;
 	ok(gs_pull_rows(t, p[TABLE], ids, LIFE_ROWS, GS_ROWS_GATHER, w));
 	for (uint32_t e = 0; e < LIFE_ROWS * LIFE_DIM; e++)
 		all += (double)w[e];
-	must(all == LIFE_PUSH * LIFE_DIM * sum_of(ranks, steps, TABLE), "the table comes to %g instead of %g",
-	     all, LIFE_PUSH * LIFE_DIM * sum_of(ranks, steps, TABLE));
+	must(all == LIFE_PUSH * LIFE_DIM * life_sum(ranks, steps, TABLE), "the table comes to %g instead of %g",
+	     all, LIFE_PUSH * LIFE_DIM * life_sum(ranks, steps, TABLE));
 	leave(t);
 }

@@ -40,6 +40,8 @@ void life_run(struct life *l);
 void life_declare(gs_trainer *t, gs_param *out[LIFE_PARAMS]);
 float life_value(uint32_t rank, uint64_t push, uint32_t p);
 void life_rows(uint64_t push, int64_t ids[LIFE_PUSH]);
+/* What each element of parameter p comes to after so many steps. */
+double life_sum(uint32_t ranks, uint64_t steps, uint32_t p);
 /* What each element of each parameter, and all elements of the table together, must come to. */
 void life_verify(const char *uri, uint32_t ranks, uint64_t steps);
 

@@ -86,6 +86,7 @@ struct actor {
 	gs_param *param[PLAY_PARAMS];
 	float *values;
 	void *buf;
+	void *all[PLAY_PARAMS]; /* for gs_step_pull */
 	pthread_t thread;
 };
 
@@ -191,10 +192,36 @@ static void join(struct actor *a)
 
 		longest = n > longest ? n : longest;
 		ok(gs_declare(a->t, &a->play->desc[p], &a->param[p]));
+		a->all[p] = malloc(n * sizeof(float));
 	}
 	a->values = malloc(longest * sizeof(float));
 	a->buf = malloc(longest * sizeof(float));
 	ok(gs_start(a->t));
+}
+
+/* Some with the pull in one, in the order of the parameters or the other way round. */
+static void end_step(struct actor *a, uint64_t step)
+{
+	uint32_t n = a->play->n, way = (uint32_t)(step + a->rank) % 3;
+	gs_param *param[PLAY_PARAMS] = {NULL};
+	void *dst[PLAY_PARAMS] = {NULL};
+
+	if (way == 0) {
+		ok(gs_step_end(a->t));
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		param[i] = a->param[way == 1 ? i : n - 1 - i];
+		dst[i] = a->all[way == 1 ? i : n - 1 - i];
+	}
+	ok(gs_step_pull(a->t, param, dst, n));
+	for (uint32_t p = 0; p < n; p++) {
+		const struct gs_param_desc *d = &a->play->desc[p];
+
+		must(same(d->weight_dtype, a->all[p], a->play->seen[step + 1][p], play_elems(d)),
+		     "trainer %u of %u, end of step %llu: other weights of \"%s\"", a->rank,
+		     a->play->ranks, (unsigned long long)step, d->name);
+	}
 }
 
 static void *act(void *arg)
@@ -205,10 +232,12 @@ static void *act(void *arg)
 	for (uint64_t s = 1; s <= a->play->steps; s++) {
 		look(a, s);
 		push_all(a, s);
-		ok(gs_step_end(a->t));
+		end_step(a, s);
 	}
 	look(a, a->play->steps + 1);
 	leave(a->t);
+	for (uint32_t p = 0; p < a->play->n; p++)
+		free(a->all[p]);
 	free(a->values);
 	free(a->buf);
 	return NULL;

@@ -58,6 +58,30 @@ static void push(struct survivor *s, uint64_t step)
 	SURELY(s, gs_push_rows(s->t, s->p[LIFE_P_TABLE], ids, values, LIFE_PUSH));
 }
 
+/* Every other one with a pull: in sync mode it must be of this step. */
+static void end_step(struct survivor *s, uint64_t step)
+{
+	float values[LIFE_P_TABLE][LIFE_DENSE];
+	void *dst[LIFE_P_TABLE];
+
+	if (step % 2) {
+		SURELY(s, gs_step_end(s->t));
+		return;
+	}
+	for (uint32_t p = 0; p < LIFE_P_TABLE; p++)
+		dst[p] = values[p];
+	SURELY(s, gs_step_pull(s->t, s->p, dst, LIFE_P_TABLE));
+	for (uint32_t p = 0; s->mode == SRV_SYNC && p < LIFE_P_TABLE; p++) {
+		double sum = life_sum(RANKS, step, p);
+
+		for (uint64_t i = 0; i < gs_param_elems(s->p[p]); i++)
+			must((double)values[p][i] == sum,
+			     "rank %u, step %llu: element %llu of parameter %u is %g, not %g",
+			     s->rank, (unsigned long long)step, (unsigned long long)i, p,
+			     (double)values[p][i], sum);
+	}
+}
+
 static void *survive(void *arg)
 {
 	struct survivor *s = arg;
@@ -65,7 +89,7 @@ static void *survive(void *arg)
 	for (uint64_t step = 1; step <= s->steps; step++) {
 		push(s, step);
 		if (s->mode != SRV_ASYNC)
-			SURELY(s, gs_step_end(s->t));
+			end_step(s, step);
 	}
 	for (uint32_t p = 0; s->mode == SRV_ASYNC && p < LIFE_PARAMS; p++)
 		SURELY(s, gs_wait_applied(s->t, s->p[p]));

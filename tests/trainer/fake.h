@@ -180,6 +180,7 @@ Suite *access_suite(void);
 Suite *start_suite(void);
 Suite *push_suite(void);
 Suite *pull_suite(void);
+Suite *step_pull_suite(void);
 Suite *rows_suite(void);
 Suite *hostile_suite(void);
 Suite *threads_suite(void);

@@ -41,6 +41,7 @@ struct keeper {
 	/* The trainer's. */
 	gs_param *table;
 	int cut_again; /* within the next gs_reconnect */
+	bool pulls;    /* sync: it ends steps with gs_step_pull */
 	int returns;
 };
 
@@ -51,6 +52,7 @@ static void take_dense(struct fake *f, struct keeper *k, const struct imm *imm)
 
 	for (uint64_t i = 0; i < fake_block_elems(f, imm->block); i++)
 		w[i] -= g[i];
+	*fake_version(f, imm->block) += 2;
 	if (f->mode == WIRE_SYNC) {
 		ck_assert_msg(*count < k->step, "block %u: a second gradient in step %llu",
 			      imm->block, (unsigned long long)k->step);
@@ -231,6 +233,25 @@ static void check_sum(const float *w, int n, int turns)
 	}
 }
 
+static void end_step(struct keeper *k, int turn)
+{
+	struct rig *r = &k->r;
+	float w[W_ELEMS] = {0}, b[B_ELEMS] = {0};
+	gs_param *p[2] = {r->w, r->b};
+	void *dst[2] = {w, b};
+	struct gs_info info;
+
+	if (!k->pulls) {
+		LIVES(gs_step_end(r->t));
+		return;
+	}
+	LIVES(gs_step_pull(r->t, p, dst, 2));
+	check_sum(w, W_ELEMS, turn);
+	check_sum(b, B_ELEMS, turn);
+	gs_get_info(r->t, &info);
+	ck_assert_uint_eq(info.step, (uint64_t)turn + 1);
+}
+
 static void train(struct keeper *k)
 {
 	struct rig *r = &k->r;
@@ -243,7 +264,7 @@ static void train(struct keeper *k)
 		LIVES(gs_push(r->t, r->w, w));
 		LIVES(gs_push(r->t, r->b, b));
 		if (r->f.mode != WIRE_ASYNC)
-			LIVES(gs_step_end(r->t));
+			end_step(k, turn);
 		LIVES(gs_pushes(r->t, r->w, &n));
 		ck_assert_uint_eq(n, (uint64_t)turn);
 	}
@@ -277,6 +298,7 @@ static void lose_at(enum wire_mode mode, int at)
 			k.end_after[0] = at;
 			k.end_after[1] = seconds[s];
 			k.mute = mute;
+			k.pulls = mode == WIRE_SYNC && (s + mute) % 2;
 			up(&k);
 			train(&k);
 			down(&k);
@@ -311,6 +333,7 @@ static void cut_at(enum wire_mode mode, int at)
 
 		init(&k, mode, 1 + (uint32_t)(at + again + 1) % 3);
 		k.cut_again = again;
+		k.pulls = mode == WIRE_SYNC && again % 2 == 0;
 		up(&k);
 		wrap_cut_after(at);
 		train(&k);

@@ -4,15 +4,12 @@
  */
 #include "transport/shm/copy.h"
 
+#include "base/copy.h"
 #include "transport/shm/order.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 /* From here on stores go around the caches. Measured, copying and then reading on another core:
  * even at 512 KiB, at 1 MiB the whole takes little more than half the time of memcpy, and it stays
@@ -31,38 +28,6 @@ static bool overlap(const void *a, const void *b, size_t len)
 
 	return x < y ? y - x < len : x - y < len;
 }
-
-#if defined(__x86_64__)
-/* Streaming stores are ordered by nothing but the fence at the end. */
-static void copy_streaming(char *to, const char *from, size_t len)
-{
-	size_t head = (size_t)(-(uintptr_t)to & 63);
-
-	memcpy(to, from, head);
-	to += head;
-	from += head;
-	len -= head;
-	for (; len >= 64; len -= 64, to += 64, from += 64) {
-		__m128i a = _mm_loadu_si128((const __m128i *)from);
-		__m128i b = _mm_loadu_si128((const __m128i *)(from + 16));
-		__m128i c = _mm_loadu_si128((const __m128i *)(from + 32));
-		__m128i d = _mm_loadu_si128((const __m128i *)(from + 48));
-
-		_mm_prefetch(from + 1024, _MM_HINT_NTA);
-		_mm_stream_si128((__m128i *)to, a);
-		_mm_stream_si128((__m128i *)(to + 16), b);
-		_mm_stream_si128((__m128i *)(to + 32), c);
-		_mm_stream_si128((__m128i *)(to + 48), d);
-	}
-	memcpy(to, from, len);
-	_mm_sfence();
-}
-#else
-static void copy_streaming(char *to, const char *from, size_t len)
-{
-	memcpy(to, from, len);
-}
-#endif
 
 static void copy_bytes(void *to, const void *from, size_t len)
 {
