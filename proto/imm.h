@@ -6,6 +6,9 @@
  *   31..29 kind    28 notify    27..25 slot    24..0 block       GRAD, INIT, PULL, APPLIED, PULLED
  *   31..29 kind                                28..0 step        BARRIER, RELEASE (low 29 bits)
  *
+ * A GRAD whose block is `blocks` + k is of all parameters of pack k + 1 (layout.h): one gradient each, in
+ * the same slot. Notify: answer once all of them are applied, with the last one's block.
+ *
  * Kinds of the gradient path have the top bit set, so that a transport that mistakes the word for
  * a signed or a short one is found out at the first gradient.
  */

@@ -8,10 +8,16 @@
  *      … padding to a page …  the parameters, each at its weights_off
  *  slots    (server's memory; one trainer writes)
  *      struct layout_slots_head, then per parameter
- *      at heads_off:   struct layout_push_head of each slot: what is to be known about a push
+ *      at heads_off:   struct layout_push_head of each slot, heads_stride apart: what is to be known
+ *                      about a push
  *      at slots_off:   slots, slots_stride apart. Of a dense parameter: the tensor, in its gradient's
  *                      type. Of a table: `rows` ids (i64), then as many rows of values; of no rows:
  *                      8 bytes of anything
+ *      A *pack* is a run of small dense parameters, one block each, numbered from 1. Slot i of all of
+ *      them lies together, one behind the other, each from a multiple of LAYOUT_ALIGN; then slot i + 1
+ *      of all of them: slots_stride is the pack's. Their heads in front of the slots likewise. So one
+ *      WRITE fills a slot of the whole pack:
+ *          heads  A0 B0 C0  A1 B1 C1      slots  A0 B0 C0  A1 B1 C1
  *      at request_off: (tables) struct layout_request_head, then up to pull_rows ids, the rows that a
  *                      pull asks for
  *  mailbox  (trainer's memory; the server writes)

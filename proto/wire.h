@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_VERSION      2u
+#define WIRE_VERSION      3u
 #define WIRE_MSG_MAX      4096u /* an encoded message, = TP_MSG_MAX */
 #define WIRE_NAME_MAX     127u
 #define WIRE_TEXT_MAX     511u
@@ -161,9 +161,11 @@ struct wire_declare {
 struct wire_place { /* of one parameter; in the order of declaration */
 	uint64_t elems, block_elems, weights_off, slots_off, slots_stride;
 	uint32_t first_block, blocks;
-	uint64_t heads_off;   /* in the slots: of its push heads */
+	uint64_t heads_off;   /* in the slots: of its push heads, heads_stride apart */
 	uint64_t landing_off; /* in the mailbox */
 	uint64_t request_off; /* in the slots: of its rows' requests; tables only */
+	uint64_t heads_stride;
+	uint32_t pack; /* which it belongs to, from 1; 0: none */
 };
 
 struct wire_grant {

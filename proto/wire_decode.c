@@ -200,6 +200,8 @@ static int get_grant(const Gradslot__Grant *from, struct wire_grant *out)
 		    .heads_off = p->heads_off,
 		    .landing_off = p->landing_off,
 		    .request_off = p->request_off,
+		    .heads_stride = p->heads_stride,
+		    .pack = p->pack,
 		};
 	}
 	if (!from->last)

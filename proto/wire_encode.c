@@ -160,6 +160,8 @@ static void put_grant(const struct wire_grant *g, struct parts *parts)
 		place->heads_off = g->place[i].heads_off;
 		place->landing_off = g->place[i].landing_off;
 		place->request_off = g->place[i].request_off;
+		place->heads_stride = g->place[i].heads_stride;
+		place->pack = g->place[i].pack;
 		parts->place_ptr[i] = place;
 	}
 	pb->n_place = g->n;

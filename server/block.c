@@ -25,7 +25,7 @@ static void settle(struct param *p, struct block *b, uint64_t step)
 		struct slot **end = b->by_rank + p->srv->opt.trainers;
 		struct merge m;
 
-		merge_begin(&m, p->decl.reduce, param_grad_type(p));
+		merge_begin(&m, (enum wire_reduce)p->reduce, param_grad_type(p));
 		for (struct slot **slot = b->by_rank; m.grads.n < b->delivered && slot < end;
 		     slot++)
 			if (*slot)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cutting parameters into blocks.
+ * Cutting parameters into blocks, and packing small ones.
  */
 #include "server/geometry.h"
 
@@ -42,4 +42,36 @@ uint64_t geometry_block_elems(const struct geometry *g, uint32_t index)
 {
 	return index + 1 < g->blocks ? g->block_elems
 				     : g->elems - (uint64_t)index * g->block_elems;
+}
+
+/* How many from `first` on go together. */
+static uint32_t pack_len(const uint64_t *bytes, uint32_t first, uint32_t n)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = first; i < n && i - first < GEOMETRY_PACK_MAX; i++) {
+		if (!bytes[i] || bytes[i] > GEOMETRY_PACKED_BYTES ||
+		    sum + bytes[i] > GEOMETRY_PACK_BYTES)
+			break;
+		sum += bytes[i];
+	}
+	return i - first;
+}
+
+uint32_t geometry_pack(const uint64_t *bytes, uint32_t n, uint32_t max, uint32_t *pack)
+{
+	uint32_t packs = 0;
+
+	for (uint32_t i = 0, len; i < n; i += len ? len : 1) {
+		uint32_t number = 0;
+
+		len = pack_len(bytes, i, n);
+		if (len > 1 && packs < max)
+			number = ++packs;
+		pack[i] = 0;
+		for (uint32_t k = 0; k < len; k++)
+			pack[i + k] = number;
+	}
+	return packs;
 }

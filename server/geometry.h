@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a parameter is cut into blocks. Pure.
+ * How a parameter is cut into blocks, and which parameters are packed. Pure.
  */
 #ifndef GS_SERVER_GEOMETRY_H
 #define GS_SERVER_GEOMETRY_H
@@ -21,6 +21,18 @@ struct geometry {
  * GEOMETRY_MAX_BLOCK_BYTES, or more than `max_blocks` blocks). */
 int geometry_cut(uint32_t ndim, const uint64_t *dim, uint64_t block_bytes, uint64_t max_blocks,
 		 struct geometry *out);
+
+/* Runs of small parameters are packed (proto/layout.h): those of at most GEOMETRY_PACKED_BYTES of
+ * gradient, up to GEOMETRY_PACK_BYTES and GEOMETRY_PACK_MAX of them together. */
+enum {
+	GEOMETRY_PACKED_BYTES = 32 << 10,
+	GEOMETRY_PACK_BYTES = 256 << 10,
+	GEOMETRY_PACK_MAX = 256,
+};
+
+/* bytes[i]: of a slot of parameter i, aligned; 0: it can't be packed. Sets pack[i], from 1 and
+ * rising; 0: it is in none (one alone is none). Returns how many packs; no more than `max`. */
+uint32_t geometry_pack(const uint64_t *bytes, uint32_t n, uint32_t max, uint32_t *pack);
 
 /* Elements of block `index`. */
 uint64_t geometry_block_elems(const struct geometry *g, uint32_t index);

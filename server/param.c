@@ -30,12 +30,15 @@ void param_free_block(struct block *b)
 void param_credit(struct slot *slot)
 {
 	struct session *s = slot->session;
-	bool notify = slot->notify;
+	bool notify = slot->notify, packed = slot->packed;
 
 	/* Free before the credit: with it the trainer may fill the slot again. */
 	session_get(s);
 	session_free_slot(slot);
-	session_credit(s, slot->block, notify);
+	if (packed)
+		session_credit_packed(s, slot->block);
+	else
+		session_credit(s, slot->block, notify);
 	session_put(s);
 }
 

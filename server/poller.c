@@ -15,6 +15,7 @@
 
 enum {
 	BATCH = 64,
+	AHEAD = 4, /* parameters of a pack */
 	/* Control messages that one trainer may have waiting for the control thread. */
 	INBOX_MAX_BYTES = 32 << 20,
 };
@@ -105,30 +106,33 @@ bool poller_head(struct session *s, struct slot *slot)
 	return true;
 }
 
+/* With a reference of the session's. */
 static void enqueue(struct session *s, struct slot *slot, enum item_kind kind, bool notify)
 {
 	slot_set_state(slot, SLOT_QUEUED);
 	slot->notify = notify;
 	slot->item.kind = kind;
-	session_queue(s, &slot->item);
+	srv_post(s->srv, slot->item.home, &slot->item);
 }
 
-/* Sync: within the step that is being made, and the first for its block (a table's pieces are counted
- * where they are claimed). */
-static bool step_allows(struct session *s, const struct imm *imm)
+/* Sync: within the step that is being made. */
+static bool step_is_open(struct session *s, uint32_t block)
 {
-	uint64_t step = round_step(&s->srv->round);
-	/* (A table's push of that kind was refused where it was claimed.) */
-	bool twice = !of_table(s, imm) && s->last_step[imm->block] == step;
+	if (s->posting == round_step(&s->srv->round))
+		return true;
+	violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
+		  " is not released", block, s->posting, round_step(&s->srv->round));
+	return false;
+}
 
-	if (s->posting != step) {
-		violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
-			  " is not released", imm->block, s->posting, step);
-		return false;
-	}
-	if (twice)
-		violation(s, "block %u: a second gradient in step %" PRIu64, imm->block, step);
-	return !twice;
+/* Sync: the first in the step for its block (a table's pieces are counted where they are claimed). One
+ * that its rank's last session delivered counts too. */
+static bool is_first(struct session *s, uint32_t block)
+{
+	if (s->last_step[block] != s->posting)
+		return true;
+	violation(s, "block %u: a second gradient in step %" PRIu64, block, s->posting);
+	return false;
 }
 
 /* The step before is released to it. */
@@ -151,30 +155,114 @@ static struct slot *claimed_gradient(struct session *s, const struct imm *imm, u
 	return slot && poller_head(s, slot) ? slot : NULL;
 }
 
+/* The trainer may send gradients now. */
+static bool step_allows(struct session *s, uint32_t block)
+{
+	if (s->srv->opt.mode == SRV_SYNC)
+		return step_is_open(s, block);
+	if (s->srv->opt.mode == SRV_ASYNC || may_pass(s))
+		return true;
+	violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
+		  " is not released", block, s->posting, s->posting - 1);
+	return false;
+}
+
+/* n gradients are taken: all of them were checked. */
+static void count_taken(struct session *s, uint32_t n)
+{
+	_Atomic uint64_t *sum = &s->poller->gradients;
+
+	if (s->srv->opt.mode == SRV_SYNC)
+		s->last_pushed = s->posting;
+	else if (s->srv->opt.mode == SRV_SSP)
+		atomic_fetch_add_explicit(&s->unsettled, n, memory_order_relaxed);
+	session_get_many(s, n);
+	atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+static void take_gradient(struct session *s, struct slot *slot, bool packed, bool notify)
+{
+	if (s->srv->opt.mode == SRV_SYNC) {
+		atomic_store_explicit(&slot->step, s->posting, memory_order_relaxed);
+		s->last_step[slot->block] = s->posting;
+	}
+	slot->packed = packed;
+	enqueue(s, slot, ITEM_GRAD, notify);
+}
+
 static void on_gradient(struct session *s, const struct imm *imm, uint32_t len)
 {
-	struct poller *p = s->poller;
 	struct slot *slot = claimed_gradient(s, imm, len);
 
-	if (!slot)
+	if (!slot || !step_allows(s, imm->block))
 		return;
-	if (s->srv->opt.mode == SRV_SYNC) {
-		if (!step_allows(s, imm))
-			return;
-		atomic_store_explicit(&slot->step, s->posting, memory_order_relaxed);
-		s->last_pushed = s->last_step[imm->block] = s->posting;
-	} else if (s->srv->opt.mode == SRV_SSP) {
-		if (!may_pass(s)) {
-			violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
-				  " is not released", imm->block, s->posting, s->posting - 1);
-			return;
-		}
-		atomic_fetch_add_explicit(&s->unsettled, 1, memory_order_relaxed);
+	if (srv_is_sync(s->srv) && !of_table(s, imm) && !is_first(s, imm->block))
+		return;
+	count_taken(s, 1);
+	take_gradient(s, slot, false, imm->notify);
+}
+
+/* A pack's parameters lie far apart, and each has little to do: what the one after the next few will
+ * need is on its way meanwhile. (What lies beyond the pack is as good as what is in it.) */
+static void fetch_slot(const struct slot *slot)
+{
+	__builtin_prefetch(slot, 1);
+	__builtin_prefetch((const char *)slot + 64, 1);
+}
+
+static void fetch_param(const struct param *p, const struct block *b)
+{
+	for (size_t off = 0; off < offsetof(struct param, place); off += 64)
+		__builtin_prefetch((const char *)p + off, 1);
+	__builtin_prefetch(&p->snapshot.active);
+	__builtin_prefetch(&p->schedule);
+	__builtin_prefetch(b, 1);
+}
+
+/* The slots of all of a pack, or none of them. */
+static bool claim_pack(struct session *s, const struct pack *pack, const struct imm *imm)
+{
+	const struct table *t = srv_table(s->srv);
+	struct imm each = *imm;
+
+	for (uint32_t i = 0; i < pack->n; i++) {
+		struct slot *slot;
+
+		fetch_slot(&s->slot[(size_t)(pack->block + i + AHEAD) * t->slots + imm->slot]);
+		each.block = pack->block + i;
+		slot = poller_slot(s, &each);
+		if (!slot || !poller_head(s, slot))
+			return false;
+		if (srv_is_sync(s->srv) && !is_first(s, each.block))
+			return false;
 	}
-	atomic_store_explicit(&p->gradients,
-			      atomic_load_explicit(&p->gradients, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
-	enqueue(s, slot, ITEM_GRAD, imm->notify);
+	return true;
+}
+
+static void on_pack(struct session *s, const struct imm *imm, uint32_t len)
+{
+	const struct table *t = srv_table(s->srv);
+	const struct pack *pack = &t->pack[imm->block - t->blocks];
+
+	if (!poller_length(s, imm, len, pack->bytes) || !step_allows(s, pack->block) ||
+	    !claim_pack(s, pack, imm))
+		return;
+	count_taken(s, pack->n);
+	for (uint32_t i = 0; i < pack->n; i++) {
+		size_t at = (size_t)(pack->block + i) * t->slots + imm->slot;
+
+		fetch_param(&t->param[pack->param + i + AHEAD], &t->block[pack->block + i + AHEAD]);
+		take_gradient(s, &s->slot[at], true, false);
+	}
+}
+
+/* Block numbers behind the last are packs'. */
+static bool is_pack(const struct session *s, const struct imm *imm)
+{
+	const struct table *t = srv_table(s->srv);
+
+	return imm->block >= t->blocks && imm->block - t->blocks < t->packs;
 }
 
 static void on_init(struct session *s, const struct imm *imm, uint32_t len)
@@ -183,11 +271,14 @@ static void on_init(struct session *s, const struct imm *imm, uint32_t len)
 
 	if (!slot)
 		return;
-	if (s->table->block[imm->block].param->decl.init != WIRE_INIT_TRAINER)
+	if (srv_table(s->srv)->block[imm->block].param->decl.init != WIRE_INIT_TRAINER) {
 		violation(s, "block %u: its initial weights do not come from a trainer",
 			  imm->block);
-	else
-		enqueue(s, slot, ITEM_INIT, imm->notify);
+		return;
+	}
+	session_get(s);
+	slot->packed = false;
+	enqueue(s, slot, ITEM_INIT, imm->notify);
 }
 
 static void on_pull(struct session *s, const struct imm *imm, uint32_t len)
@@ -249,6 +340,8 @@ static void on_imm(struct session *s, const struct tp_event *ev)
 	}
 	if ((state == SESSION_ACTIVE || state == SESSION_INITIALISING) && s->heard != s->data_after)
 		violation(s, "data behind a message that ends it (bye, init_done)");
+	else if (state == SESSION_ACTIVE && imm.kind == IMM_GRAD && is_pack(s, &imm))
+		on_pack(s, &imm, ev->len);
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_GRAD)
 		on_gradient(s, &imm, ev->len);
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_BARRIER)

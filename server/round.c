@@ -115,6 +115,9 @@ static void settle_parameters(struct round *r)
 {
 	struct table *t = srv_table(r->srv);
 
+	/* But for the barrier all is done: no need to look at each. */
+	if (atomic_load_explicit(&r->open, memory_order_acquire) == 1)
+		return;
 	atomic_store_explicit(&r->measuring, 1, memory_order_relaxed);
 	for (uint32_t i = 0; i < t->params; i++) {
 		struct param *p = &t->param[i];

@@ -124,7 +124,7 @@ static inline bool is_hashed(const struct param *p)
 
 static inline bool is_table(const struct param *p)
 {
-	return p->decl.storage != WIRE_DENSE;
+	return p->storage != WIRE_DENSE;
 }
 
 /* How many of its blocks have words of their own in the ledger and the mailbox: of a table, the first

@@ -72,6 +72,7 @@ void session_destroy(struct session *s)
 	free(s->pull);
 	free(s->pushes);
 	free(s->last_step);
+	free(s->pack_done);
 	rows_destroy_parts(s);
 	free(s->backup);
 	free(s->credit);
@@ -126,16 +127,18 @@ static uint64_t slot_offset(const struct block *b)
 
 static int make_lanes(struct session *s, const struct table *t)
 {
+	size_t slots = (size_t)t->blocks * t->slots;
 	uint8_t *base = tp_arena_base(s->slot_mem);
 
-	s->slot = calloc((size_t)t->blocks * t->slots, sizeof(*s->slot));
+	s->slot = aligned_alloc(_Alignof(struct slot), slots * sizeof(*s->slot));
+	s->last_step = calloc(t->blocks, sizeof(*s->last_step));
+	s->pack_done = calloc(t->packs + 1, sizeof(*s->pack_done));
 	s->pull = calloc(t->blocks, sizeof(*s->pull));
 	s->credit = calloc(t->blocks, sizeof(*s->credit));
 	s->pushes = calloc(t->params, sizeof(*s->pushes));
-	s->last_step = calloc(t->blocks, sizeof(*s->last_step));
 	if (t->backups_len)
 		s->backup = aligned_alloc(LAYOUT_ALIGN, t->backups_len);
-	if (!s->slot || !s->pull || !s->credit || !s->pushes || !s->last_step ||
+	if (!s->slot || !s->pull || !s->credit || !s->pushes || !s->last_step || !s->pack_done ||
 	    (t->backups_len && !s->backup))
 		return err_set(ENOMEM, "no memory to keep %u slots of %u blocks", t->slots,
 			       t->blocks);
@@ -154,7 +157,7 @@ static int make_lanes(struct session *s, const struct table *t)
 				.data = base + place->slots_off + i * place->slots_stride +
 					slot_offset(block),
 				.head = (const struct layout_push_head *)(const void *)(
-					base + place->heads_off + i * sizeof(*s->slot->head)),
+					base + place->heads_off + i * place->heads_stride),
 			};
 		s->pull[b] = (struct pull){
 			.item = {.kind = ITEM_PULL, .home = home}, .session = s, .block = b};

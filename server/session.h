@@ -29,6 +29,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/layout.h"
@@ -66,22 +67,26 @@ enum slot_state {
 /* The server's side of a slot: the queue's node lives here, out of the trainer's reach; the memory
  * that the trainer writes is `data`. */
 struct slot {
+	/* What every gradient needs, in one line. */
 	struct item item;
 	struct session *session;
 	const void *data;
+	float weight, scale; /* poller: of head, checked */
+	uint32_t block;
+	_Atomic uint8_t state;
+	bool notify;
+	bool packed; /* poller: it came with all of its pack */
+	bool more;   /* poller; tables: the push goes on in another */
+
 	const struct layout_push_head *head; /* the trainer's to write, at any time */
 	_Atomic uint64_t step; /* poller; sync: the step whose gradient it last held; others may look */
 	uint64_t push; /* poller: number of the push, from 1: the same for all its blocks */
-	uint64_t seen; /* poller: of head, checked, as are these */
-	float weight, scale;
-	uint32_t block;
-	uint32_t rows; /* poller; tables: in it, and whether the push goes on in another */
-	bool more;
+	uint64_t seen; /* poller: of head */
+	uint32_t rows; /* poller; tables: in it */
 	uint32_t arrived; /* actor; whole gradients, first block: how many of the push have come */
 	uint64_t blamed;  /* actor; first block: the push that was counted as not finite */
-	_Atomic uint8_t state;
-	bool notify;
-};
+} __attribute__((aligned(64)));
+_Static_assert(offsetof(struct slot, head) == 64, "the first line has what every gradient needs");
 
 struct pull {
 	struct item item;
@@ -97,6 +102,7 @@ struct credit {
 	struct session *session;
 	uint32_t block;
 	bool parked, notify; /* actor */
+	bool wide;           /* actor: of all of its pack, in one write */
 };
 
 /* A trainer's word on a parameter's learning rate. */
@@ -198,6 +204,7 @@ struct session {
 	struct tp_remote *mailbox;
 	struct slot *slot;     /* [block * slots + s] */
 	uint64_t *pushes;      /* poller; [param]: begun so far */
+	_Atomic uint64_t *pack_done; /* [pack]; async, ssp: gradients of whole packs that were applied */
 	struct part *part;     /* [param]; tables' actors */
 	struct part_claim *claim; /* [param]; poller */
 	struct pull *pull;     /* [block] */
@@ -242,9 +249,13 @@ enum session_state session_state(const struct session *s);
 void session_set_state(struct session *s, enum session_state state);
 const char *session_state_name(enum session_state state);
 
+static inline void session_get_many(struct session *s, uint32_t n)
+{
+	atomic_fetch_add_explicit(&s->refs, n, memory_order_relaxed);
+}
 static inline void session_get(struct session *s)
 {
-	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	session_get_many(s, 1);
 }
 /* The last reference is gone: the control thread frees it. */
 void session_reap(struct session *s);
@@ -303,6 +314,9 @@ static inline void session_free_slot(struct slot *slot)
 
 /* Moves the credit of `block` and writes it to the trainer. Only the block's actor calls it. */
 void session_credit(struct session *s, uint32_t block, bool notify);
+/* The same where the gradient came with all of its pack: over a network the credits of the pack are
+ * written together, once all of it is applied; and only that wakes the trainer. */
+void session_credit_packed(struct session *s, uint32_t block);
 /* ITEM_CREDIT: writes a parked credit. */
 void session_retry_credit(struct credit *credit);
 /* Writes the step that is released to the trainer. Only the round, or the pace, calls it. */

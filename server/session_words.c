@@ -129,9 +129,9 @@ static bool tell_counts(struct session *s)
 	return told;
 }
 
-/* Writes the 8-byte word at `off` of the mailbox. -EAGAIN when there is no room; any other failure
+/* Writes the n 8-byte words from `off` of the mailbox on. -EAGAIN when there is no room; any other failure
  * means that the connection is over, and needs no answer. */
-static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm)
+static int write_words(struct session *s, uint64_t off, uint32_t n, bool notify, uint32_t imm)
 {
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
@@ -141,7 +141,7 @@ static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm
 	    .region = s->words_region,
 	    .remote = s->mailbox,
 	    .offset = off,
-	    .len = sizeof(uint64_t),
+	    .len = n * sizeof(uint64_t),
 	};
 
 	if (!tell_counts(s))
@@ -149,20 +149,31 @@ static int write_word(struct session *s, uint64_t off, bool notify, uint32_t imm
 	return tp_post(s->conn, &op, 1) == -EAGAIN ? -EAGAIN : 0;
 }
 
+/* The blocks whose credits go along: those of its pack, or it alone. */
+static void credit_span(const struct credit *c, uint32_t *first, uint32_t *n)
+{
+	const struct table *t = srv_table(c->session->srv);
+	uint32_t pack = c->wide ? t->block[c->block].param->place.pack : 0;
+
+	*first = pack ? t->pack[pack - 1].block : c->block;
+	*n = pack ? t->pack[pack - 1].n : 1;
+}
+
 static void write_credit(struct credit *c)
 {
 	struct session *s = c->session;
-	uint32_t gen = room_generation(s);
+	uint32_t gen = room_generation(s), first, n;
 
-	if (write_word(s, layout_credit_off(c->block), c->notify,
-		       imm_block(IMM_APPLIED, c->block, 0, false)) == -EAGAIN) {
+	credit_span(c, &first, &n);
+	if (write_words(s, layout_credit_off(first), n, c->notify,
+			imm_block(IMM_APPLIED, c->block, 0, false)) == -EAGAIN) {
 		/* Credits of one push may be written in another order now, so the last block's may
 		 * no longer be the last that the trainer waits for: this one wakes it as well. */
 		c->notify = true;
 		c->parked = true;
 		park(s, &c->item, gen);
 	} else {
-		c->notify = false;
+		c->notify = c->wide = false;
 	}
 }
 
@@ -172,6 +183,29 @@ void session_credit(struct session *s, uint32_t block, bool notify)
 
 	atomic_fetch_add_explicit(word(s, layout_credit_off(block)), 1, memory_order_relaxed);
 	c->notify |= notify;
+	if (!c->parked)
+		write_credit(c);
+}
+
+/* Over shm a word is its actor's alone to write, and costs a store: so each is written, before it is
+ * counted. Whoever completes the pack's count tells of all; that some of another push may be among them
+ * matters not, since the last one of all that is under way completes it again. */
+void session_credit_packed(struct session *s, uint32_t block)
+{
+	const struct table *t = srv_table(s->srv);
+	uint32_t pack = t->block[block].param->place.pack - 1;
+	struct credit *c = &s->credit[block];
+	bool mapped = tp_remote_map(s->mailbox);
+
+	atomic_fetch_add_explicit(word(s, layout_credit_off(block)), 1, memory_order_relaxed);
+	if (mapped && !c->parked)
+		write_credit(c);
+	/* Release: the words before the count; acquire: and the one who completes it sees them. */
+	if ((atomic_fetch_add_explicit(&s->pack_done[pack], 1, memory_order_acq_rel) + 1) %
+	    t->pack[pack].n)
+		return;
+	c->notify = true;
+	c->wide = !mapped;
 	if (!c->parked)
 		write_credit(c);
 }
@@ -190,7 +224,7 @@ static void write_release(struct session *s)
 	uint32_t gen = room_generation(s);
 	uint64_t step = atomic_load_explicit(word(s, 0), memory_order_relaxed);
 
-	if (write_word(s, 0, true, imm_step(IMM_RELEASE, step)) == -EAGAIN) {
+	if (write_words(s, 0, 1, true, imm_step(IMM_RELEASE, step)) == -EAGAIN) {
 		s->release_parked = true;
 		park(s, &s->release, gen);
 	}

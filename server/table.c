@@ -135,26 +135,97 @@ static uint64_t landing_bytes(const struct param *p)
 			   : p->cut.elems * kern_size(param_weight_type(p));
 }
 
-static void place(struct table *t, struct param *p, struct ends *ends)
+static uint64_t aligned_slot(const struct param *p)
 {
-	uint64_t stride = layout_align(slot_bytes(p), LAYOUT_ALIGN);
+	return layout_align(slot_bytes(p), LAYOUT_ALIGN);
+}
 
-	p->place = (struct wire_place){
-		.elems = p->cut.elems,
-		.block_elems = p->cut.block_elems,
-		.slots_stride = stride,
-		.first_block = t->blocks,
-		.blocks = p->cut.blocks,
-	};
-	p->place.weights_off = take(&ends->weights, p->cut.elems * kern_size(param_weight_type(p)));
-	p->place.heads_off = take(&ends->slots, t->slots * sizeof(struct layout_push_head));
+/* Its slots by themselves. */
+static void place_slots(const struct table *t, struct param *p, struct ends *ends)
+{
+	p->place.heads_stride = sizeof(struct layout_push_head);
+	p->place.slots_stride = aligned_slot(p);
+	p->place.heads_off = take(&ends->slots, t->slots * p->place.heads_stride);
 	if (is_table(p))
 		p->place.request_off = take(&ends->slots, layout_request_bytes(p->decl.pull_rows));
-	p->place.slots_off = take(&ends->slots, stride * t->slots);
+	p->place.slots_off = take(&ends->slots, t->slots * p->place.slots_stride);
+}
+
+/* Those of a pack: slot by slot. */
+static void place_pack(struct table *t, struct pack *k, struct ends *ends)
+{
+	uint64_t head = sizeof(struct layout_push_head), stride = 0, heads, slots;
+	struct param *first = &t->param[k->param];
+
+	for (uint32_t i = 0; i < k->n; i++) {
+		k->bytes = stride + slot_bytes(&first[i]);
+		stride += aligned_slot(&first[i]);
+	}
+	heads = take(&ends->slots, t->slots * k->n * head);
+	slots = take(&ends->slots, t->slots * stride);
+	for (uint32_t i = 0; i < k->n; i++) {
+		struct wire_place *p = &first[i].place;
+
+		p->pack = (uint32_t)(k - t->pack) + 1;
+		p->heads_stride = k->n * head;
+		p->slots_stride = stride;
+		p->heads_off = heads + i * head;
+		p->slots_off = slots;
+		slots += aligned_slot(&first[i]);
+	}
+}
+
+/* Everything but the slots, which may be a pack's. */
+static void place(struct param *p, struct ends *ends)
+{
+	p->place.elems = p->cut.elems;
+	p->place.block_elems = p->cut.block_elems;
+	p->place.blocks = p->cut.blocks;
+	p->place.weights_off = take(&ends->weights, p->cut.elems * kern_size(param_weight_type(p)));
 	p->place.landing_off = take(&ends->landing, landing_bytes(p));
-	t->blocks += p->cut.blocks;
-	t->units += p->units;
-	t->globals += p->global;
+}
+
+/* Which parameters go together, and what they begin with. */
+static int make_packs(struct table *t)
+{
+	uint64_t *bytes = calloc(t->params, sizeof(*bytes));
+	uint32_t *number = calloc(t->params, sizeof(*number));
+	int rc = 0;
+
+	for (uint32_t i = 0; bytes && i < t->params; i++) {
+		const struct param *p = &t->param[i];
+
+		if (!is_table(p) && p->cut.blocks == 1)
+			bytes[i] = aligned_slot(p);
+	}
+	/* Their numbers are behind those of the blocks. */
+	if (bytes && number)
+		t->packs = geometry_pack(bytes, t->params, IMM_MAX_BLOCKS - t->blocks, number);
+	t->pack = calloc(t->packs + 1, sizeof(*t->pack));
+	if (!bytes || !number || !t->pack)
+		rc = err_set(ENOMEM, "no memory for %u parameters", t->params);
+	for (uint32_t i = t->params; rc == 0 && i-- > 0;) {
+		struct pack *k = &t->pack[number[i] ? number[i] - 1 : t->packs];
+
+		*k = (struct pack){i, t->param[i].place.first_block, k->n + 1, 0};
+	}
+	free(bytes);
+	free(number);
+	return rc;
+}
+
+static int place_all(struct table *t, struct ends *ends)
+{
+	int rc = make_packs(t);
+
+	for (uint32_t i = 0, next = 0; rc == 0 && i < t->params; i++) {
+		place(&t->param[i], ends);
+		if (next < t->packs && i == t->pack[next].param)
+			place_pack(t, &t->pack[next++], ends);
+		else if (!t->param[i].place.pack)
+			place_slots(t, &t->param[i], ends);
+	}
+	return rc;
 }
 
 static uint64_t private_bytes(const struct param *p)
@@ -208,8 +279,8 @@ static struct turn_cost cost_of(const struct table *t, const struct param *p, en
 	};
 }
 
-/* Checks, cuts and places one parameter behind what is placed so far. */
-static int add(struct srv *srv, struct table *t, struct param *p, struct ends *ends)
+/* Checks and cuts one parameter, and numbers its blocks behind those that are there. */
+static int add(struct srv *srv, struct table *t, struct param *p)
 {
 	int rc = geometry_cut(p->decl.ndim, p->decl.dim, (uint64_t)srv->opt.block_kib * 1024,
 			      IMM_MAX_BLOCKS - t->blocks, &p->cut);
@@ -225,9 +296,12 @@ static int add(struct srv *srv, struct table *t, struct param *p, struct ends *e
 	if (rc)
 		return err_wrap(rc, "parameter \"%s\"", p->decl.name);
 	classify(srv, p);
-	place(t, p, ends);
 	count_memory(t, p);
 	p->actor.cost = cost_of(t, p, srv->opt.mode);
+	p->place.first_block = t->blocks;
+	t->blocks += p->cut.blocks;
+	t->units += p->units;
+	t->globals += p->global;
 	return 0;
 }
 
@@ -240,11 +314,12 @@ static void plan(struct table *t, uint64_t weights, bool rdma)
 		sizeof(uint64_t);
 
 	t->plan.weights = layout_weights_start(t->blocks) + weights;
-	t->plan.blocks = t->params * sizeof(struct param) + t->blocks * per_block;
+	t->plan.blocks = t->params * sizeof(struct param) + t->blocks * per_block +
+			 t->packs * sizeof(struct pack);
 	for (uint32_t i = 0; i < t->params; i++)
 		t->plan.blocks += snapshot_units(&t->param[i]);
 	t->plan.slots = t->slots_len;
-	t->plan.bookkeeping = t->blocks * per_lane;
+	t->plan.bookkeeping = t->blocks * per_lane + t->packs * sizeof(uint64_t);
 	t->plan.backups = t->backups_len;
 	t->plan.staging = layout_kept_off(t->blocks, t->blocks);
 	if (rdma)
@@ -254,7 +329,7 @@ static void plan(struct table *t, uint64_t weights, bool rdma)
 
 static int make_blocks(struct table *t)
 {
-	t->block = calloc(t->blocks, sizeof(*t->block));
+	t->block = aligned_alloc(LAYOUT_ALIGN, t->blocks * sizeof(*t->block));
 	t->by_rank = calloc((size_t)t->blocks * t->ranks, sizeof(*t->by_rank));
 	if (!t->block || !t->by_rank)
 		return err_set(ENOMEM, "no memory to keep %u blocks of %u trainers", t->blocks,
@@ -321,12 +396,18 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 		p->srv = srv;
 		p->id = i;
 		p->decl = decl[i];
+		p->grad_type = (uint8_t)decl[i].grad_type;
+		p->weight_type = (uint8_t)decl[i].weight_type;
+		p->storage = (uint8_t)decl[i].storage;
+		p->reduce = (uint8_t)decl[i].reduce;
 		actor_init(&p->actor, param_handle, false);
 		p->settle = (struct item){.kind = ITEM_SETTLE, .home = &p->actor};
-		rc = add(srv, t, p, &ends);
+		rc = add(srv, t, p);
 	}
 	if (!rc)
 		rc = check_group(t);
+	if (!rc)
+		rc = place_all(t, &ends);
 	if (!rc) {
 		for (uint32_t i = 0; i < n; i++) {
 			t->param[i].place.weights_off += layout_weights_start(t->blocks);
@@ -416,6 +497,7 @@ void table_destroy(struct table *t)
 		rows_destroy(t->param[i].rows);
 	}
 	free(t->by_rank);
+	free(t->pack);
 	free(t->block);
 	free(t->param);
 	free(t);

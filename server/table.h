@@ -28,39 +28,38 @@ struct tp_arena;
 
 struct param {
 	struct actor actor; /* first: an actor is its parameter */
+
+	/* What every gradient needs comes first, in few cache lines: of many small parameters there is
+	 * nothing else to wait for. */
 	struct srv *srv;
 	uint32_t id;
 	struct block *block; /* its first */
-	struct wire_param decl;
-	struct wire_place place;
-	struct geometry cut;
-	struct kern_opt opt;
-	struct schedule schedule;
-	bool whole;     /* an update needs the whole gradient: all blocks are updated together */
-	bool global;    /* sync: an update needs the gradients of all such parameters */
-	uint32_t units; /* what the round counts: blocks, or 1 where they go together */
-
-	struct rows *rows; /* tables; else NULL */
-	bool lazy;         /* tables: an update leaves the rows alone that it does not name */
-
 	float *weights;   /* the server's own */
 	void *published;  /* what trainers read: the weights, or a copy in weight_type */
 	float *state[KERN_STATE_MAX];
-
-	uint64_t backup_off; /* dc_lambda: in each session's backups, bytes */
-
+	struct rows *rows; /* tables; else NULL */
+	bool whole;     /* an update needs the whole gradient: all blocks are updated together */
+	bool global;    /* sync: an update needs the gradients of all such parameters */
+	bool lazy;      /* tables: an update leaves the rows alone that it does not name */
+	uint8_t grad_type, weight_type, storage, reduce; /* decl's */
+	uint32_t units; /* what the round counts: blocks, or 1 where they go together */
+	_Atomic uint64_t settled; /* units settled, over all steps; actor writes */
 	double lr;           /* actor; without the schedule */
 	uint32_t full;       /* actor; sync, whole: blocks that all members delivered */
 	bool measured;       /* actor; sync, global: of this step, before it is applied: */
 	bool nonfinite;      /* round reads */
 	float clip;          /* clip_norm's */
 	double norm2;        /* after it; round reads */
-	struct item settle;  /* ITEM_MEASURE, ITEM_SETTLE: on its way at most once a phase */
-	_Atomic uint64_t settled; /* units settled, over all steps; actor writes */
-
+	struct kern_opt opt;
+	struct wire_place place;
+	struct geometry cut;
 	struct snapshot snapshot;
+	struct schedule schedule;
 
+	uint64_t backup_off; /* dc_lambda: in each session's backups, bytes */
+	struct item settle;  /* ITEM_MEASURE, ITEM_SETTLE: on its way at most once a phase */
 	struct ages ages;
+	struct wire_param decl;
 };
 
 struct block {
@@ -73,11 +72,19 @@ struct block {
 	_Atomic uint64_t *version; /* proto/layout.h; actor writes, trainers read */
 	bool initialised;         /* actor; by a trainer */
 };
+_Static_assert(sizeof(struct block) == 64, "a line each");
+
+/* Small parameters that lie together in the slots (proto/layout.h), with their blocks. */
+struct pack {
+	uint32_t param, block, n; /* the first, and how many */
+	uint64_t bytes;           /* of a slot of all of them */
+};
 
 struct table {
 	struct param *param;
 	struct block *block;
-	uint32_t params, blocks, units, ranks, slots;
+	struct pack *pack;
+	uint32_t params, blocks, packs, units, ranks, slots;
 	uint32_t globals; /* global parameters */
 	uint64_t slots_len; /* of one trainer's slot region */
 	uint64_t mailbox_len;
@@ -113,18 +120,18 @@ void table_optimizer_text(const struct wire_param *decl, char *out, size_t cap);
 /* Wire types are numbered as the kernels'. */
 static inline enum kern_dtype param_grad_type(const struct param *p)
 {
-	return (enum kern_dtype)p->decl.grad_type;
+	return (enum kern_dtype)p->grad_type;
 }
 
 static inline enum kern_dtype param_weight_type(const struct param *p)
 {
-	return (enum kern_dtype)p->decl.weight_type;
+	return (enum kern_dtype)p->weight_type;
 }
 
 /* What trainers read is a copy in another type, and the server's own weights are private. */
 static inline bool param_has_copy(const struct param *p)
 {
-	return p->decl.weight_type != WIRE_F32;
+	return p->weight_type != WIRE_F32;
 }
 
 /* Bytes of a block's gradient in a slot, and of its weights as trainers read them. */

@@ -208,9 +208,11 @@ static int declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param **o
 	}
 	p->t = t;
 	p->init_data = desc->init == GS_INIT_DATA ? desc->init_data : NULL;
+	p->table = p->wire.storage != WIRE_DENSE;
 	p->grad_size = p->wire.grad_type == WIRE_F32 ? 4 : 2;
 	p->weight_size = p->wire.weight_type == WIRE_F32 ? 4 : 2;
 	p->accumulate = desc->accumulate > 1 ? desc->accumulate : 1;
+	t->sums += p->accumulate > 1;
 	p->accumulate_sum = desc->accumulate_sum != 0;
 	p->by_queue = has_setting(&p->wire, "dc_lambda");
 	p->elems = 1;

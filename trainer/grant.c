@@ -16,9 +16,12 @@
 #define REGION_MAX (UINT64_C(1) << 56)
 
 /* Where the next parameter may begin: in block numbers, in the weights, in the slots, in the
- * mailbox. */
+ * mailbox; packs so far, and the one that is being gone through: how many of its members are to come,
+ * and where the slots of the next one begin. */
 struct cursor {
 	uint64_t block, weights, slots, landing;
+	uint32_t packs, pack_left;
+	uint64_t pack_heads, pack_slots;
 };
 
 static int check_region(const char *name, const struct wire_ref *ref)
@@ -75,11 +78,15 @@ static int check_span(const char *name, uint64_t off, uint64_t bytes, uint64_t r
 	return 0;
 }
 
+/* By itself. */
 static int check_slots(const struct wire_place *p, const struct grant_need *need,
 		       const struct grant *g, struct cursor *at)
 {
 	uint64_t region = g->slot_mem.len;
 
+	if (p->heads_stride != sizeof(struct layout_push_head))
+		return err_set(EPROTO, "heads_stride: %" PRIu64 "; must be %zu", p->heads_stride,
+			       sizeof(struct layout_push_head));
 	if (p->slots_stride % LAYOUT_ALIGN)
 		return err_set(EPROTO, "slots_stride: %" PRIu64 "; must be a multiple of %u",
 			       p->slots_stride, LAYOUT_ALIGN);
@@ -98,9 +105,89 @@ static int check_slots(const struct wire_place *p, const struct grant_need *need
 	return rc;
 }
 
-static int check_place(const struct wire_place *p, const struct grant_need *need,
-		       const struct grant *g, struct cursor *at)
+static int check_number(const char *name, uint64_t is, uint64_t must)
 {
+	if (is == must)
+		return 0;
+	return err_set(EPROTO, "%s: %" PRIu64 "; must be %" PRIu64 " in its pack", name, is, must);
+}
+
+/* The first of a pack, with those that follow: together they are what its strides say. */
+static int begin_pack(const struct grant *g, uint32_t i, const struct grant_need *need, uint32_t n,
+		      struct cursor *at)
+{
+	const struct wire_place *p = &g->place[i];
+	uint64_t stride = 0, last = 0;
+	uint32_t members = 0;
+
+	if (p->pack != at->packs + 1)
+		return err_set(EPROTO, "pack: %u; the next is %u", p->pack, at->packs + 1);
+	for (; i + members < n && g->place[i + members].pack == p->pack; members++) {
+		last = stride;
+		stride += layout_align(need[i + members].slot, LAYOUT_ALIGN);
+		if (stride > g->slot_mem.len)
+			return err_set(EPROTO, "pack: %u; a slot of it is %" PRIu64
+				       " bytes and more; the region has %" PRIu64, p->pack, stride,
+				       g->slot_mem.len);
+	}
+	if (members < 2)
+		return err_set(EPROTO, "pack: %u; it has one parameter", p->pack);
+	uint64_t heads = members * sizeof(struct layout_push_head);
+	int rc = check_number("slots_stride", p->slots_stride, stride);
+	if (rc == 0)
+		rc = check_number("heads_stride", p->heads_stride, heads);
+	if (rc == 0)
+		rc = check_span("heads_off", p->heads_off, g->slots * heads, g->slot_mem.len,
+				&at->slots);
+	if (rc == 0)
+		rc = check_span("slots_off", p->slots_off,
+				(g->slots - 1) * stride + last + need[i + members - 1].slot,
+				g->slot_mem.len, &at->slots);
+	at->packs++;
+	at->pack_left = members;
+	at->pack_heads = p->heads_off;
+	at->pack_slots = p->slots_off;
+	return rc;
+}
+
+/* Each lies behind the one before it. */
+static int check_member(const struct wire_place *p, const struct wire_place *before,
+			const struct grant_need *need, struct cursor *at)
+{
+	int rc;
+
+	if (p->blocks != 1 || need->request)
+		return err_set(EPROTO, "pack: %u, of %s; it takes tensors of one block", p->pack,
+			       need->request ? "a table" : "several blocks");
+	rc = check_number("heads_off", p->heads_off, at->pack_heads);
+	if (rc == 0)
+		rc = check_number("slots_off", p->slots_off, at->pack_slots);
+	if (rc == 0 && before)
+		rc = check_number("heads_stride", p->heads_stride, before->heads_stride);
+	if (rc == 0 && before)
+		rc = check_number("slots_stride", p->slots_stride, before->slots_stride);
+	at->pack_heads += sizeof(struct layout_push_head);
+	at->pack_slots += layout_align(need->slot, LAYOUT_ALIGN);
+	at->pack_left--;
+	return rc;
+}
+
+static int check_packed(const struct grant *g, uint32_t i, const struct grant_need *need, uint32_t n,
+			struct cursor *at)
+{
+	bool first = at->pack_left == 0;
+	int rc = first ? begin_pack(g, i, need, n, at) : 0;
+
+	return rc < 0 ? rc
+		      : check_member(&g->place[i], first ? NULL : &g->place[i - 1], &need[i], at);
+}
+
+static int check_place(const struct grant *g, uint32_t i, const struct grant_need *needs, uint32_t n,
+		       struct cursor *at)
+{
+	const struct wire_place *p = &g->place[i];
+	const struct grant_need *need = &needs[i];
+
 	if (p->elems != need->elems)
 		return err_set(EPROTO, "elems: %" PRIu64 "; %" PRIu64 " were declared", p->elems,
 			       need->elems);
@@ -109,7 +196,7 @@ static int check_place(const struct wire_place *p, const struct grant_need *need
 		rc = check_span("weights_off", p->weights_off, need->weights, g->weights.len,
 				&at->weights);
 	if (rc == 0)
-		rc = check_slots(p, need, g, at);
+		rc = p->pack ? check_packed(g, i, needs, n, at) : check_slots(p, need, g, at);
 	if (rc == 0)
 		rc = check_span("landing_off", p->landing_off, need->landing, REGION_MAX,
 				&at->landing);
@@ -139,10 +226,13 @@ int grant_check(const struct grant *g, const struct grant_need *need, uint32_t n
 	    .landing = layout_landing_start(g->blocks),
 	};
 	for (uint32_t i = 0; i < n; i++) {
-		rc = check_place(&g->place[i], &need[i], g, &at);
+		rc = check_place(g, i, need, n, &at);
 		if (rc < 0)
 			return err_wrap(rc, "grant: place of parameter %u", i);
 	}
+	if (at.packs > IMM_MAX_BLOCKS - g->blocks)
+		return err_set(EPROTO, "grant: %u packs behind %u blocks; the limit is %u in all",
+			       at.packs, g->blocks, IMM_MAX_BLOCKS);
 	if (at.block != g->blocks)
 		return err_set(EPROTO, "grant: blocks: %u; the parameters have %" PRIu64, g->blocks,
 			       at.block);

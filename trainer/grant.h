@@ -30,8 +30,10 @@ struct grant_need {
  *     areas, in a mailbox of grant_mailbox_len bytes, which is less than 2^58;
  *  2. blocks 0 .. blocks-1 belong to the parameters in their order, all but a parameter's last have
  *     block_elems elements, and that one has 1 at least; block_elems is a multiple of `row`;
- *  3. 1 <= slots <= IMM_MAX_SLOTS, blocks <= IMM_MAX_BLOCKS;
- *  4. no sum or product of these numbers wraps around. */
+ *  3. 1 <= slots <= IMM_MAX_SLOTS, blocks and packs together <= IMM_MAX_BLOCKS;
+ *  4. packs are numbered from 1, each is two or more neighbours of one block that are no tables, and
+ *     lies in the slots as layout.h says;
+ *  5. no sum or product of these numbers wraps around. */
 int grant_check(const struct grant *g, const struct grant_need *need, uint32_t n);
 
 /* The mailbox that its places need. */

@@ -19,7 +19,7 @@
 
 static struct lent *lent_of(gs_param *p, uint64_t push)
 {
-	return &p->out.lent[credits_slot(push, p->t->link.slots)];
+	return &p->out.lent[push_slot_index(&p->out, push, p->t->link.slots)];
 }
 
 void lend_push(gs_param *p, uint64_t push, const void *grad)

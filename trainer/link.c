@@ -32,6 +32,7 @@ void link_free(struct link *link)
 	tp_arena_destroy(link->local);
 	free(link->grant.place);
 	free(link->owner);
+	free(link->pack);
 	free(link->pull_asked);
 	free(link->kept);
 	free(link->base);

@@ -138,7 +138,8 @@ static void mapped_relaxed(const struct pull *pull, uint32_t i)
 	gs_param *p = pull->param[i];
 	void *dst = pull->dst[i];
 
-	note_seen(p);
+	if (!trainer_is_sync(p->t)) /* where no gradient is old */
+		note_seen(p);
 	if (pull->still)
 		pull_copy(pull, dst, mapped(p), p->weight_size * p->elems);
 	else
@@ -213,56 +214,59 @@ static int pull_mapped(const struct pull *pull, enum gs_consistency how)
 
 /* In sync mode nobody writes a parameter between a release and this trainer's push of it, or its
  * barrier: then any copy will do. */
+static bool stands_still(const gs_trainer *t, const gs_param *p)
+{
+	return trainer_is_sync(t) && !t->posted && p->push_step != t->step &&
+	       p->touched_step != t->step;
+}
+
 bool pull_stands_still(const gs_trainer *t, const struct pull *pull)
 {
-	if (!trainer_is_sync(t) || t->posted)
-		return false;
 	for (uint32_t i = 0; i < pull->n; i++) {
-		if (pull->param[i]->push_step == t->step || pull->param[i]->touched_step == t->step)
+		if (!stands_still(t, pull->param[i]))
 			return false;
 	}
 	return true;
 }
 
-bool pull_by_queue(const struct pull *pull)
+static int check_param(const gs_trainer *t, const gs_param *p, uint32_t i)
 {
-	for (uint32_t i = 0; i < pull->n; i++) {
-		if (pull->param[i]->by_queue)
-			return true;
-	}
-	return false;
+	if (!p || p->t != t)
+		return err_set(EINVAL, "parameter %u is not one of this trainer's", i);
+	return 0;
 }
 
-static int check_params(const gs_trainer *t, gs_param *const *p, uint32_t n)
+/* All that is to be known of the list, in one pass. */
+static int look_at(const gs_trainer *t, struct pull *pull)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		if (!p[i] || p[i]->t != t)
-			return err_set(EINVAL, "parameter %u is not one of this trainer's", i);
+	pull->by_queue = false;
+	pull->still = true;
+	for (uint32_t i = 0; i < pull->n; i++) {
+		const gs_param *p = pull->param[i];
+		int rc = check_param(t, p, i);
+
+		if (rc < 0)
+			return rc;
+		if (!pull->dst[i])
+			return err_set(EINVAL, "gs_pull: destination %u is NULL", i);
+		if (param_is_table(p))
+			return err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows",
+				       p->wire.name);
+		/* One of them is pulled through its queue always: then all are, in this call. */
+		pull->by_queue |= p->by_queue;
+		pull->still &= stands_still(t, p);
 	}
 	return 0;
 }
 
 int pull_check(gs_trainer *t, struct pull *pull)
 {
-	uint32_t n = pull->n;
-
-	if (n > 0 && (!pull->param || !pull->dst))
+	if (pull->n > 0 && (!pull->param || !pull->dst))
 		return err_set(EINVAL, "gs_pull: NULL");
-	for (uint32_t i = 0; i < n; i++) {
-		if (!pull->dst[i])
-			return err_set(EINVAL, "gs_pull: destination %u is NULL", i);
-	}
 	int rc = trainer_enter_working(t);
 	if (rc < 0)
 		return rc;
-	rc = check_params(t, pull->param, n);
-	for (uint32_t i = 0; rc == 0 && i < n; i++) {
-		if (param_is_table(pull->param[i]))
-			rc = err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows",
-				     pull->param[i]->wire.name);
-	}
-	if (rc == 0)
-		pull->still = pull_stands_still(t, pull);
+	rc = look_at(t, pull);
 	trainer_exit(t);
 	return rc;
 }
@@ -279,7 +283,7 @@ int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n
 	if (rc < 0 || n == 0)
 		return rc;
 	pull_size(&pull);
-	if (how == GS_ORDERED || pull_by_queue(&pull))
+	if (how == GS_ORDERED || pull.by_queue)
 		return pull_queue(t, &pull);
 	if (t->link.weights_map)
 		return pull_mapped(&pull, how);
@@ -298,7 +302,7 @@ int gs_weights_view(gs_trainer *t, gs_param *p, const void **out)
 	int rc = trainer_enter_working(t);
 	if (rc < 0)
 		return rc;
-	rc = check_params(t, &p, 1);
+	rc = check_param(t, p, 0);
 	if (rc == 0 && !t->link.weights_map)
 		rc = err_set(EOPNOTSUPP,
 			     "weights can be looked at in place over shm only; this is %s",
@@ -323,7 +327,7 @@ int gs_block_version(gs_trainer *t, gs_param *p, uint64_t elem, uint64_t *out)
 	int rc = trainer_enter_working(t);
 	if (rc < 0)
 		return rc;
-	rc = check_params(t, &p, 1);
+	rc = check_param(t, p, 0);
 	if (rc == 0 && elem >= p->elems)
 		rc = err_set(EINVAL, "element %llu; \"%s\" has %llu", (unsigned long long)elem,
 			     p->wire.name, (unsigned long long)p->elems);

@@ -19,11 +19,6 @@
  * is at work on the first piece while the next one is copied. */
 #define PIECE_BYTES (512u << 10)
 
-uint8_t *push_slot(const gs_param *p, uint64_t push)
-{
-	return p->out.ring + credits_slot(push, p->t->link.slots) * p->out.stride;
-}
-
 /* ---- credits --------------------------------------------------------------------------------- */
 
 bool push_credited(gs_param *p, uint64_t wanted)
@@ -105,7 +100,7 @@ static uint32_t end_of_sent(const gs_param *p, uint64_t push)
 
 /* Async: one answer a push, when its last block is applied. Sync: the release answers. Initial
  * weights are answered in both. */
-static bool wants_answer(const gs_param *p, enum imm_kind kind)
+bool push_wants_answer(const gs_param *p, enum imm_kind kind)
 {
 	return kind == IMM_INIT || !trainer_is_sync(p->t);
 }
@@ -124,6 +119,16 @@ struct layout_push_head push_head(const gs_param *p, uint32_t rows, uint32_t fla
 	};
 }
 
+bool push_head_changes(gs_param *p, uint32_t slot, const struct layout_push_head *head)
+{
+	struct layout_push_head *at = out_head(&p->out, slot);
+
+	if (memcmp(at, head, sizeof(*head)) == 0)
+		return false;
+	*at = *head;
+	return true;
+}
+
 /* If it is anything that the server was not told for this slot before. Over shm the head is the
  * server's memory; over a network its copy is sent ahead. */
 int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
@@ -132,23 +137,22 @@ int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
 	gs_trainer *t = p->t;
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
-	    .local = &p->out.heads[slot],
+	    .local = out_head(&p->out, slot),
 	    .region = t->link.local_region,
 	    .remote = t->link.slot_mem,
-	    .offset = p->heads_off + slot * sizeof(*head),
+	    .offset = p->heads_off + slot * p->heads_stride,
 	    .len = sizeof(*head),
 	};
 
-	if (memcmp(&p->out.heads[slot], head, sizeof(*head)) == 0)
+	if (!push_head_changes(p, slot, head))
 		return 0;
-	p->out.heads[slot] = *head;
 	return t->link.local ? chain_add(chain, &op) : 0;
 }
 
 /* Where it is sent from. */
 static const uint8_t *push_source(const gs_param *p, uint64_t push)
 {
-	const struct lent *lent = &p->out.lent[credits_slot(push, p->t->link.slots)];
+	const struct lent *lent = &p->out.lent[push_slot_index(&p->out, push, p->t->link.slots)];
 
 	return lent->at ? lent->at : push_slot(p, push);
 }
@@ -158,7 +162,7 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 		       const struct layout_push_head *head)
 {
 	gs_trainer *t = p->t;
-	uint32_t slot = credits_slot(push, t->link.slots), last = end_of_sent(p, push);
+	uint32_t slot = push_slot_index(&p->out, push, t->link.slots), last = end_of_sent(p, push);
 	const struct lent *lent = &p->out.lent[slot];
 	struct chain chain;
 	int rc = 0;
@@ -173,7 +177,7 @@ static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t 
 		    .kind = TP_OP_WRITE,
 		    .flags = TP_F_IMM,
 		    .imm = imm_block(kind, p->first_block + i, slot,
-				     wants_answer(p, kind) && i + 1 == last),
+				     push_wants_answer(p, kind) && i + 1 == last),
 		    .local = (uint8_t *)(uintptr_t)push_source(p, push) + at,
 		    .region = lent->at ? lent->region : t->link.local_region,
 		    .remote = t->link.slot_mem,
@@ -298,6 +302,14 @@ int push_enter(gs_trainer *t, const gs_param *p)
 	return err_set(EINVAL, "the parameter is not one of this trainer's");
 }
 
+int push_may(const gs_trainer *t, const gs_param *p)
+{
+	if (param_is_table(p))
+		return err_set(EINVAL, "parameter \"%s\" is a table: call gs_push_rows",
+			       p->wire.name);
+	return push_allowed(t, p);
+}
+
 /* Enters with the right to the next push of p, and its slot free where one is used. */
 static int enter_push(gs_trainer *t, gs_param *p)
 {
@@ -305,11 +317,7 @@ static int enter_push(gs_trainer *t, gs_param *p)
 
 	if (rc < 0)
 		return rc;
-	if (param_is_table(p))
-		rc =
-		    err_set(EINVAL, "parameter \"%s\" is a table: call gs_push_rows", p->wire.name);
-	if (rc == 0)
-		rc = push_allowed(t, p);
+	rc = push_may(t, p);
 	if (rc == 0 && p->accumulate == 1)
 		rc = wait_for_slot(t, p);
 	if (rc < 0)
@@ -324,23 +332,9 @@ int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out)
 	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	*out = p->accumulate > 1 ? p->addend : push_slot(p, p->out.pushes);
+	*out = p->accumulate > 1 ? p->addend : push_slot(p, push_next(p));
 	trainer_exit(t);
 	return 0;
-}
-
-bool push_begin(gs_param *p)
-{
-	p->push_step = p->t->step;
-	p->begun = p->made + 1;
-	return p->made >= p->out.base;
-}
-
-void push_made(gs_param *p)
-{
-	p->made = p->begun;
-	p->made_step = p->push_step;
-	p->out.end = p->out.pushes;
 }
 
 /* The next push, its slot being free: of `grad`, which may be lent; where pushes are accumulated, of the
@@ -349,15 +343,16 @@ void push_made(gs_param *p)
 static int make_push(gs_param *p, const void *grad, float scale, bool lend)
 {
 	gs_trainer *t = p->t;
+	uint64_t push = push_next(p);
 	bool sends = push_begin(p);
-	uint64_t push = p->out.pushes;
 	uint8_t *slot = push_slot(p, push);
 	int rc = 0;
 
-	p->out.pushes += sends;
+	if (sends)
+		p->out.pushes = push + 1;
 	pthread_mutex_unlock(&t->lock);
 	if (sends)
-		p->out.lent[credits_slot(push, t->link.slots)] = (struct lent){NULL, NULL};
+		p->out.lent[push_slot_index(&p->out, push, t->link.slots)] = (struct lent){NULL, NULL};
 	if (sends && p->accumulate > 1) {
 		sum_write(p, grad, scale, slot);
 		grad = slot;
@@ -400,6 +395,12 @@ static int push_accumulated(gs_param *p, const void *grad)
 	return rc < 0 ? rc : make_push(p, grad, scale, false);
 }
 
+/* With the lock; p may be pushed. */
+static int push_one(gs_param *p, const void *grad, bool lend)
+{
+	return p->accumulate > 1 ? push_accumulated(p, grad) : make_push(p, grad, 1, lend);
+}
+
 static int push(gs_trainer *t, gs_param *p, const void *grad, bool lend)
 {
 	if (!grad)
@@ -407,7 +408,7 @@ static int push(gs_trainer *t, gs_param *p, const void *grad, bool lend)
 	int rc = enter_push(t, p);
 	if (rc < 0)
 		return rc;
-	rc = p->accumulate > 1 ? push_accumulated(p, grad) : make_push(p, grad, 1, lend);
+	rc = push_one(p, grad, lend);
 	trainer_exit(t);
 	return rc;
 }
@@ -422,15 +423,11 @@ int gs_push_zcopy(gs_trainer *t, gs_param *p, const void *grad)
 	return push(t, p, grad, true);
 }
 
-int gs_push_many(gs_trainer *t, gs_param *const *p, const void *const *grad, uint32_t n)
+int push_alone(gs_param *p, const void *grad)
 {
-	int rc = 0;
+	int rc = p->accumulate > 1 ? 0 : wait_for_slot(p->t, p);
 
-	if (n > 0 && (!p || !grad))
-		return err_set(EINVAL, "gs_push_many: NULL");
-	for (uint32_t i = 0; rc == 0 && i < n; i++)
-		rc = gs_push(t, p[i], grad[i]);
-	return rc;
+	return rc < 0 ? rc : push_one(p, grad, false);
 }
 
 int gs_pushes(gs_trainer *t, gs_param *p, uint64_t *out)

@@ -101,7 +101,7 @@ static int find_first(const gs_param *p, uint64_t n, uint64_t *out)
 
 static const void *old_slot(const gs_param *p, uint64_t push)
 {
-	uint32_t slot = credits_slot(push, p->t->old.slots);
+	uint32_t slot = push_slot_index(&p->old, push, p->t->old.slots);
 
 	if (p->old.lent[slot].at)
 		return p->old.lent[slot].at;
@@ -110,7 +110,8 @@ static const void *old_slot(const gs_param *p, uint64_t push)
 
 static int send_again(gs_param *p, uint64_t from)
 {
-	struct layout_push_head head = p->old.heads[credits_slot(from, p->t->old.slots)];
+	uint32_t slot = push_slot_index(&p->old, from, p->t->old.slots);
+	struct layout_push_head head = *out_head(&p->old, slot);
 	uint64_t push = p->out.pushes, row = param_is_table(p) ? param_dim(p) * p->grad_size : 0;
 
 	atomic_signal_fence(memory_order_seq_cst); /* what is checked is the copy */

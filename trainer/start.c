@@ -77,6 +77,33 @@ static int agree(gs_trainer *t)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+static uint64_t slot_bytes(const gs_param *p)
+{
+	return param_is_table(p) ? rows_need(p).slot : p->elems * p->grad_size;
+}
+
+static int adopt_packs(gs_trainer *t)
+{
+	const struct grant *g = &t->link.grant;
+
+	for (uint32_t i = 0; i < g->n; i++)
+		if (g->place[i].pack > t->link.packs)
+			t->link.packs = g->place[i].pack;
+	t->link.pack = calloc(t->link.packs + 1, sizeof(t->link.pack[0]));
+	if (!t->link.pack)
+		return err_set(ENOMEM, "no memory for %u packs", t->link.packs);
+	for (uint32_t i = 0; i < g->n; i++) {
+		if (!g->place[i].pack)
+			continue;
+		struct pack *k = &t->link.pack[g->place[i].pack - 1];
+		if (k->n++ == 0)
+			k->first = i;
+		k->bytes = g->place[i].slots_off - g->place[k->first].slots_off +
+			   slot_bytes(t->param[i]);
+	}
+	return 0;
+}
+
 static int adopt_grant(gs_trainer *t)
 {
 	t->link.slots = t->link.grant.slots;
@@ -99,13 +126,15 @@ static int adopt_grant(gs_trainer *t)
 		p->slots_off = place->slots_off;
 		p->slots_stride = place->slots_stride;
 		p->heads_off = place->heads_off;
+		p->heads_stride = place->heads_stride;
+		p->pack = place->pack;
 		p->landing_off = place->landing_off;
 		p->request_off = place->request_off;
 		for (uint32_t b = 0; b < p->blocks; b++)
 			t->link.owner[p->first_block + b] = p;
 	}
 	t->link.blocks = t->link.grant.blocks;
-	return 0;
+	return adopt_packs(t);
 }
 
 static int attach_remotes(gs_trainer *t)
@@ -161,15 +190,11 @@ static void place_mapped_rings(gs_trainer *t, uint8_t *slots)
 
 		p->out.ring = slots + p->slots_off;
 		p->out.stride = p->slots_stride;
-		p->out.heads = (struct layout_push_head *)(void *)(slots + p->heads_off);
+		p->out.heads = slots + p->heads_off;
+		p->out.heads_stride = p->heads_stride;
 		if (param_is_table(p))
 			p->request = (struct layout_request_head *)(void *)(slots + p->request_off);
 	}
-}
-
-static uint64_t slot_bytes(const gs_param *p)
-{
-	return param_is_table(p) ? rows_need(p).slot : p->elems * p->grad_size;
 }
 
 /* Two version words for each block. */
@@ -178,17 +203,40 @@ static uint64_t scratch_bytes(const gs_trainer *t)
 	return layout_align(16 * (uint64_t)t->link.blocks, LAYOUT_PAGE);
 }
 
+/* From the first of a pack on; or of one by itself: its heads and slots, and where those of p lie. */
+static uint64_t ring_bytes(const gs_trainer *t, const gs_param *p)
+{
+	return t->link.slots * (p->out.heads_stride + p->out.stride) + rows_local_bytes(p);
+}
+
+static bool begins_ring(const gs_trainer *t, const gs_param *p)
+{
+	return !p->pack || t->link.pack[p->pack - 1].first == p->index;
+}
+
+/* As in the server's region: a pack's slots lie together. */
+static void place_local_ring(gs_trainer *t, gs_param *p, uint8_t *at)
+{
+	const gs_param *first = p->pack ? t->param[t->link.pack[p->pack - 1].first] : p;
+
+	p->out.heads = at + (p->heads_off - first->heads_off);
+	p->out.ring = at + t->link.slots * p->out.heads_stride + (p->slots_off - first->slots_off);
+	if (param_is_table(p))
+		rows_place_local(p, p->out.ring + t->link.slots * p->out.stride);
+}
+
 /* Over a network gradients leave from memory that mirrors the slots. It is in use from the first
  * step to the last, so its pages are touched now. */
 static int make_local_rings(gs_trainer *t)
 {
-	uint64_t len = scratch_bytes(t), heads = t->link.slots * sizeof(struct layout_push_head);
+	uint64_t len = scratch_bytes(t);
 
 	for (uint32_t i = 0; i < t->n_params; i++) {
 		gs_param *p = t->param[i];
 
-		p->out.stride = layout_align(slot_bytes(p), LAYOUT_ALIGN);
-		len += heads + t->link.slots * p->out.stride + rows_local_bytes(p);
+		p->out.heads_stride = p->heads_stride;
+		p->out.stride = p->pack ? p->slots_stride : layout_align(slot_bytes(p), LAYOUT_ALIGN);
+		len += begins_ring(t, p) ? ring_bytes(t, p) : 0;
 	}
 	int rc = tp_arena_create("gradslot gradients", len, TP_ARENA_PREFAULT, &t->link.local);
 	if (rc == 0)
@@ -199,17 +247,14 @@ static int make_local_rings(gs_trainer *t)
 	rc = expose_landing(t);
 	if (rc < 0)
 		return rc;
-	uint8_t *at = tp_arena_base(t->link.local);
-	at += scratch_bytes(t);
+	uint8_t *next = tp_arena_base(t->link.local), *at = next;
+	next += scratch_bytes(t);
 	for (uint32_t i = 0; i < t->n_params; i++) {
-		gs_param *p = t->param[i];
-
-		p->out.heads = (struct layout_push_head *)(void *)at;
-		p->out.ring = at + heads;
-		at += heads + t->link.slots * p->out.stride;
-		if (param_is_table(p))
-			rows_place_local(p, at);
-		at += rows_local_bytes(p);
+		if (begins_ring(t, t->param[i])) {
+			at = next;
+			next += ring_bytes(t, t->param[i]);
+		}
+		place_local_ring(t, t->param[i], at);
 	}
 	return 0;
 }

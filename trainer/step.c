@@ -70,7 +70,7 @@ int step_post(gs_trainer *t)
 		    (unsigned long long)t->step);
 	/* Now, since a flush lets go of the lock: another thread must find the step posted. */
 	t->posted = true;
-	for (uint32_t i = 0; i < t->n_params; i++) {
+	for (uint32_t i = 0; t->sums > 0 && i < t->n_params; i++) {
 		int rc = push_flush(t->param[i]);
 
 		if (rc < 0)

@@ -247,7 +247,7 @@ int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n
 
 	if (rc < 0)
 		return rc;
-	if (!trainer_is_sync(t) || pull_by_queue(&r.pull))
+	if (!trainer_is_sync(t) || r.pull.by_queue)
 		return ordinary(t, &r.pull);
 	pull_size(&r.pull);
 	rc = pull_begin(t, &r.pull);

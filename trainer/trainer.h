@@ -7,6 +7,7 @@
  *  start.c     gs_start                      grant.c       is the server's grant sound (pure)
  *  push.c      gradients                     sum.c         accumulation
  *  lend.c      ... from where they are
+ *  push_many.c several parameters' at once
  *  step.c      barriers                      settings.c    rates, scales, counts
  *  step_pull.c and a pull behind one         step_wire.c   over a network
  *  pull.c      weights: which way            pull_wire.c   reading them over a network
@@ -74,9 +75,8 @@ struct lent {
  * weights, then the rank's push number `base` and those after it. */
 struct out {
 	/* The slots and their heads where they are mapped, else registered memory like them. */
-	uint8_t *ring;
-	struct layout_push_head *heads;
-	uint64_t stride;                 /* bytes */
+	uint8_t *ring, *heads;
+	uint64_t stride, heads_stride;   /* bytes */
 	uint64_t pushes;                 /* begun; of tables, pieces */
 	uint64_t inits;                  /* of them, initial weights */
 	uint64_t end;                    /* those before it belong to pushes that were made */
@@ -87,34 +87,23 @@ struct out {
 };
 
 struct gs_param {
+	/* What every push and pull needs comes first, in few cache lines: of many small parameters
+	 * there is nothing else to wait for. */
 	gs_trainer *t;
 	uint32_t index;
-	struct wire_param wire;
-	const float *init_data; /* of GS_INIT_DATA; NULL once gs_start returned */
+	uint32_t pack;                   /* of t->link.pack, + 1; 0: none */
+	uint32_t grad_size, weight_size; /* bytes of an element */
+	uint32_t accumulate;
+	bool table;
+	bool by_queue; /* every pull is ordered: the server keeps what it answers */
+	bool pulling;  /* a pull uses the landing area or the scratch words: one at a time */
 
 	/* granted; constant after gs_start */
 	uint64_t elems, block_elems;
 	uint32_t first_block, blocks;
-	uint32_t grad_size, weight_size; /* bytes of an element */
-	uint64_t weights_off, landing_off, slots_off, slots_stride, heads_off, request_off;
-	struct out out, old; /* old: of t->old */
-	const void *not_lent; /* what could not be lent last: not tried at every push */
-	bool by_queue;       /* every pull is ordered: the server keeps what it answers */
-
-	/* Tables: where requests are written, like the slots; over a network, two version words for
-	 * each row that a pull has under way. */
-	struct layout_request_head *request;
-	uint64_t *row_versions;
-	uint32_t rows_asked; /* of the request under way */
-	bool rows_refused;   /* what its answer said */
-
-	/* Accumulation: the sum so far, in float, and where a push that is to be added is made. */
-	uint32_t accumulate;
-	bool accumulate_sum;
-	uint32_t accumulated; /* pushes in it */
-	float sum_scale;      /* how many times too large it is */
-	float *sum;
-	void *addend;
+	uint64_t weights_off, landing_off, slots_off, slots_stride, heads_off, heads_stride,
+	    request_off;
+	uint64_t pull_left; /* reads or answers under way */
 
 	/* Pushes of the rank, whatever connection and process made them; a push that failed was
 	 * begun and not made. Async, ssp. */
@@ -127,14 +116,37 @@ struct gs_param {
 	/* 1 + the updates in what was pulled last; 0: not known. Pulls of mapped weights, which
 	 * take no lock, set it while another thread may push. */
 	_Atomic uint64_t seen;
+	uint64_t listed; /* the last call with a list that it was in: t->lists */
+	struct out out, old; /* old: of t->old */
 
-	/* A pull that uses the landing area or the scratch words: one at a time. */
-	bool pulling;
-	uint64_t pull_left; /* reads or answers under way */
 	/* gs_step_pull (step_pull.c): the step before which link.base was read; blocks that were read,
 	 * over a network asked for; of them, those that have come, and are where they are wanted. */
 	uint64_t base_step;
 	uint32_t pulled, landed, copied;
+	const void *not_lent; /* what could not be lent last: not tried at every push */
+	const float *init_data; /* of GS_INIT_DATA; NULL once gs_start returned */
+
+	/* Tables: where requests are written, like the slots; over a network, two version words for
+	 * each row that a pull has under way. */
+	struct layout_request_head *request;
+	uint64_t *row_versions;
+	uint32_t rows_asked; /* of the request under way */
+	bool rows_refused;   /* what its answer said */
+
+	/* Accumulation: the sum so far, in float, and where a push that is to be added is made. */
+	bool accumulate_sum;
+	uint32_t accumulated; /* pushes in it */
+	float sum_scale;      /* how many times too large it is */
+	float *sum;
+	void *addend;
+
+	struct wire_param wire;
+};
+
+/* Parameters whose slots lie together (layout.h). */
+struct pack {
+	uint32_t first, n; /* t->param's */
+	uint64_t bytes;    /* of a slot of all of them */
 };
 
 /* A checkpoint that was asked for. */
@@ -147,7 +159,8 @@ struct link {
 	struct grant grant;
 	uint64_t mailbox_len;
 
-	uint32_t slots, blocks;
+	uint32_t slots, blocks, packs;
+	struct pack *pack;
 	gs_param **owner;    /* of each block */
 	uint8_t *pull_asked; /* each block: a PULLED is due */
 	uint64_t *kept;      /* each block's kept word */
@@ -221,6 +234,8 @@ struct gs_trainer {
 
 	gs_param **param;
 	uint32_t n_params, cap_params;
+	uint64_t lists;      /* calls with a list of parameters */
+	uint32_t sums;       /* parameters whose pushes are accumulated */
 
 	float samples, grad_scale; /* of the pushes from now on */
 	bool rate_asked;           /* a set_rate is unanswered */
@@ -371,14 +386,12 @@ int push_enter(gs_trainer *t, const gs_param *p);
 int push_allowed(const gs_trainer *t, const gs_param *p);
 /* Waits until all blocks of p have been credited with so many pushes. */
 int push_wait_for(gs_param *p, uint64_t pushes);
-/* Where push number `push` is written. */
-uint8_t *push_slot(const gs_param *p, uint64_t push);
 /* The server has block i of the push from a connection before; of a table, in block 0, all. */
 bool push_is_in(const gs_param *p, uint32_t i, uint64_t push);
-/* The next push is the caller's. False: the server has all of it; nothing is to be sent. */
-bool push_begin(gs_param *p);
-/* And it is on its way. */
-void push_made(gs_param *p);
+/* A dense parameter that may be pushed now. -EINVAL, -EALREADY. */
+int push_may(const gs_trainer *t, const gs_param *p);
+/* Pushes one that may be. With the lock, which it lets go of meanwhile. */
+int push_alone(gs_param *p, const void *grad);
 /* What goes ahead of a slot. `rows` and `flags`: of tables. */
 struct layout_push_head push_head(const gs_param *p, uint32_t rows, uint32_t flags);
 int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
@@ -404,6 +417,10 @@ bool lend_done(uint64_t cookie);
 void lend_told(gs_param *p, uint64_t pushes);
 /* The step is over: of all parameters. */
 void lend_step_told(gs_trainer *t);
+/* Puts it down for the slot, if it is anything that the server was not told for it before. */
+bool push_head_changes(gs_param *p, uint32_t slot, const struct layout_push_head *head);
+/* The server answers when such a push is applied. */
+bool push_wants_answer(const gs_param *p, enum imm_kind kind);
 
 /* ---- rows*.c --------------------------------------------------------------------------------- */
 
@@ -448,15 +465,14 @@ struct pull {
 	void *const *dst;
 	uint32_t n;
 	bool still; /* nobody writes these weights meanwhile */
-	bool large; /* pull_size */
+	bool by_queue; /* one of them is always pulled through its queue: then all are, in this call */
+	bool large;    /* pull_size */
 };
 
 /* All are dense parameters of this trainer's, with a destination. Takes the lock, and lets go of it. */
 int pull_check(gs_trainer *t, struct pull *pull);
 /* Whether so much is pulled that copies go past the caches. */
 void pull_size(struct pull *pull);
-/* One of them is pulled through its queue always: then all are, in this call. */
-bool pull_by_queue(const struct pull *pull);
 /* Weights that nobody writes meanwhile, to where they are wanted. */
 void pull_copy(const struct pull *pull, void *to, const void *from, uint64_t len);
 
@@ -505,7 +521,12 @@ static inline uint8_t *param_landing(const gs_param *p)
 
 static inline bool param_is_table(const gs_param *p)
 {
-	return p->wire.storage != WIRE_DENSE;
+	return p->table;
+}
+
+static inline struct layout_push_head *out_head(const struct out *out, uint32_t slot)
+{
+	return (struct layout_push_head *)(void *)(out->heads + slot * out->heads_stride);
 }
 
 /* How many of its blocks have a kept word and a credit of their own: of a table, the first speaks for
@@ -545,6 +566,45 @@ static inline uint64_t block_first_elem(const gs_param *p, uint32_t i)
 static inline uint64_t block_elems(const gs_param *p, uint32_t i)
 {
 	return i + 1 < p->blocks ? p->block_elems : p->elems - block_first_elem(p, i);
+}
+
+/* Which slot push number `push` of a connection goes into. (Initial weights are all taken before the
+ * first gradient is pushed; so all parameters begin with the same slot, however many those had.) */
+static inline uint32_t push_slot_index(const struct out *out, uint64_t push, uint32_t slots)
+{
+	return credits_slot(push - out->inits, slots);
+}
+
+/* Where push number `push` is written. */
+static inline uint8_t *push_slot(const gs_param *p, uint64_t push)
+{
+	return p->out.ring + push_slot_index(&p->out, push, p->t->link.slots) * p->out.stride;
+}
+
+/* The number of the next push. In sync mode it goes with the step, and those of steps in which p was
+ * not pushed are left out: so the slots of a pack stay the same for all of its parameters. */
+static inline uint64_t push_next(const gs_param *p)
+{
+	const gs_trainer *t = p->t;
+
+	return trainer_is_sync(t) && !p->table ? p->out.inits + (t->step - t->first_step)
+					       : p->out.pushes;
+}
+
+/* The next push is the caller's. False: the server has all of it; nothing is to be sent. */
+static inline bool push_begin(gs_param *p)
+{
+	p->push_step = p->t->step;
+	p->begun = p->made + 1;
+	return p->made >= p->out.base;
+}
+
+/* And it is on its way. */
+static inline void push_made(gs_param *p)
+{
+	p->made = p->begun;
+	p->made_step = p->push_step;
+	p->out.end = p->out.pushes;
 }
 
 #endif

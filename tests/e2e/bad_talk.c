@@ -53,7 +53,7 @@ START_TEST(another_version)
 	open_bed(&bed, 0);
 	raw_connect(&r, bed.uri, 0);
 	raw_send(&r, &hello);
-	RAW_ENDS(&r, WIRE_E_VERSION, "version 99", "server 2");
+	RAW_ENDS(&r, WIRE_E_VERSION, "version 99", "server 3");
 	close_bed(&bed, 0);
 }
 END_TEST

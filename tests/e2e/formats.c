@@ -84,8 +84,11 @@ START_TEST(half_the_bytes)
 	p[_i].weight_type = WIRE_F16;
 	bed_start(&bed, &opt);
 	raw_join_with(&r, bed.uri, 0, p, 2);
-	must(r.place[_i].slots_stride == layout_align(2 * elems, LAYOUT_ALIGN), "16 bits");
-	must(r.place[!_i].slots_stride == layout_align(4 * elems, LAYOUT_ALIGN), "32 bits");
+	/* The two are a pack. */
+	uint64_t size[2] = {layout_align((_i ? 4 : 2) * elems, LAYOUT_ALIGN),
+			    layout_align((_i ? 2 : 4) * elems, LAYOUT_ALIGN)};
+	must(r.place[0].slots_stride == size[0] + size[1], "of both");
+	must(r.place[1].slots_off - r.place[0].slots_off == size[0], "of the first");
 	if (_i == 0) {
 		must(r.place[1].weights_off - r.place[0].weights_off ==
 			 layout_align(2 * elems, LAYOUT_ALIGN),

@@ -389,7 +389,7 @@ __attribute__((no_sanitize("thread"))) static void scribble(struct bad *b, uint6
 	const struct wire_place *place = &b->r.place[i];
 	const struct wire_param *p = &b->model.p[i];
 	struct layout_push_head *head =
-	    (struct layout_push_head *)(void *)(b->mem + place->heads_off) + slot;
+	    (void *)(b->mem + place->heads_off + slot * place->heads_stride);
 	uint8_t *data = b->mem + place->slots_off + slot * place->slots_stride;
 	bool table = p->storage != WIRE_DENSE;
 	struct layout_request_head *request =

@@ -282,7 +282,8 @@ void raw_head(struct raw *r, uint32_t p, uint32_t slot, const struct layout_push
 	const uint64_t at = SOURCE_BYTES - sizeof(*head); /* behind what gradients leave from */
 
 	memcpy((uint8_t *)tp_arena_base(r->source) + at, head, sizeof(*head));
-	raw_write_from(r, at, r->place[p].heads_off + slot * sizeof(*head), sizeof(*head), 0, 0);
+	raw_write_from(r, at, r->place[p].heads_off + slot * r->place[p].heads_stride,
+		       sizeof(*head), 0, 0);
 }
 
 void raw_barrier(struct raw *r, uint64_t step)

@@ -189,7 +189,7 @@ static void push_rows(struct peer *p, const struct param *param, uint32_t slot, 
 {
 	struct session *s = session_at(p);
 	struct layout_push_head *head = (void *)(slot_mem(s) + param->place.heads_off +
-						 slot * sizeof(*head));
+						 slot * param->place.heads_stride);
 	uint8_t *at = slot_mem(s) + param->place.slots_off + slot * param->place.slots_stride;
 
 	if (f.legal && rows > param->decl.slot_rows)
@@ -381,7 +381,8 @@ static void raw_head(struct peer *p)
 	if (!s || !t || !s->slot_mem || p->conn->closing)
 		return;
 	memcpy(slot_mem(s) + t->param[which % t->params].place.heads_off +
-		   (which >> 5) % t->slots * sizeof(head), &head, sizeof(head));
+		   (which >> 5) % t->slots * t->param[which % t->params].place.heads_stride,
+	       &head, sizeof(head));
 }
 
 static void raw_message(struct peer *p)

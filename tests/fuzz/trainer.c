@@ -116,6 +116,7 @@ static void lay_out(uint32_t i, uint64_t *weights, uint64_t *slots)
 	p->weights_off = p->landing_off = *weights;
 	*weights += layout_align(4 * p->elems + 8 * d->pull_rows * row, LAYOUT_ALIGN);
 	p->heads_off = *slots;
+	p->heads_stride = sizeof(struct layout_push_head);
 	*slots += f.slots * sizeof(struct layout_push_head);
 	if (table) {
 		p->request_off = *slots;

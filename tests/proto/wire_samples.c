@@ -62,7 +62,8 @@ static struct wire_msg longest_grant(void)
 	for (uint32_t i = 0; i < WIRE_PARAMS_MAX; i++)
 		m.grant.place[i] =
 		    (struct wire_place){UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
-					UINT32_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+					UINT32_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
+					UINT64_MAX, UINT32_MAX};
 	m.grant.slots = UINT32_MAX;
 	m.grant.blocks = UINT32_MAX;
 	m.grant.weights = (struct wire_ref){UINT64_MAX, UINT64_MAX, UINT64_MAX};
@@ -102,7 +103,7 @@ static struct wire_msg usual_grant(bool last)
 	m.grant.last = last;
 	m.grant.n = 1;
 	m.grant.place[0] =
-	    (struct wire_place){786432, 65536, 4096, 192, 3145728, 0, 12, 64, 8192, 0};
+	    (struct wire_place){786432, 65536, 4096, 192, 3145728, 0, 12, 64, 8192, 0, 128, 3};
 	if (last) {
 		m.grant.slots = 2;
 		m.grant.blocks = 12;

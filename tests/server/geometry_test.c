@@ -88,6 +88,59 @@ START_TEST(too_long_a_row)
 }
 END_TEST
 
+/* ---- packs ----------------------------------------------------------------------------------- */
+
+enum { MOST = GEOMETRY_PACKED_BYTES };
+
+static const struct packing {
+	uint64_t bytes[12];
+	uint32_t n, max, packs;
+	uint32_t pack[12];
+} packings[] = {
+    {{64}, 1, 9, 0, {0}},
+    {{64, 64}, 2, 9, 1, {1, 1}},
+    /* one that can't be between them */
+    {{64, 64, 0, 64, 128, 64}, 6, 9, 2, {1, 1, 0, 2, 2, 2}},
+    {{64, 0, 64}, 3, 9, 0, {0, 0, 0}},
+    {{64, MOST + 64, 64, 64}, 4, 9, 1, {0, 0, 1, 1}},
+    {{MOST, MOST}, 2, 9, 1, {1, 1}},
+    /* eight of the longest are a full pack; the ninth is alone, with a tenth it is not */
+    {{MOST, MOST, MOST, MOST, MOST, MOST, MOST, MOST, MOST}, 9, 9, 1, {1, 1, 1, 1, 1, 1, 1, 1, 0}},
+    {{MOST, MOST, MOST, MOST, MOST, MOST, MOST, MOST, MOST, 64}, 10, 9, 2,
+     {1, 1, 1, 1, 1, 1, 1, 1, 2, 2}},
+    /* no numbers left */
+    {{64, 64, 0, 64, 64}, 5, 1, 1, {1, 1, 0, 0, 0}},
+    {{64, 64}, 2, 0, 0, {0, 0}},
+};
+
+START_TEST(packs_of_neighbours)
+{
+	const struct packing *p = &packings[_i];
+	uint32_t pack[12];
+
+	memset(pack, 0xff, sizeof(pack));
+	ck_assert_uint_eq(geometry_pack(p->bytes, p->n, p->max, pack), p->packs);
+	for (uint32_t i = 0; i < p->n; i++)
+		ck_assert_uint_eq(pack[i], p->pack[i]);
+}
+END_TEST
+
+START_TEST(packs_have_so_many)
+{
+	enum { N = 2 * GEOMETRY_PACK_MAX + 1 };
+	static uint64_t bytes[N];
+	static uint32_t pack[N];
+
+	for (int i = 0; i < N; i++)
+		bytes[i] = 64;
+	ck_assert_uint_eq(geometry_pack(bytes, N, N, pack), 2);
+	ck_assert_uint_eq(pack[GEOMETRY_PACK_MAX - 1], 1);
+	ck_assert_uint_eq(pack[GEOMETRY_PACK_MAX], 2);
+	ck_assert_uint_eq(pack[N - 2], 2);
+	ck_assert_uint_eq(pack[N - 1], 0);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("geometry");
@@ -95,5 +148,7 @@ int main(void)
 	tcase_add_loop_test(t, cuts_at_whole_rows, 0, sizeof(cuts) / sizeof(cuts[0]));
 	tcase_add_test(t, too_many_blocks);
 	tcase_add_test(t, too_long_a_row);
+	tcase_add_loop_test(t, packs_of_neighbours, 0, sizeof(packings) / sizeof(packings[0]));
+	tcase_add_test(t, packs_have_so_many);
 	return run_suite("geometry", t);
 }

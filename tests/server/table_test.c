@@ -189,6 +189,44 @@ START_TEST(places_are_aligned_and_apart)
 }
 END_TEST
 
+/* Small neighbours: slot by slot, heads too. */
+START_TEST(packs_lie_together)
+{
+	uint32_t slots = (uint32_t)_i;
+	struct wire_param decl[] = {sgd("big", 300, 0), sgd("one", 1, 0),  momentum("two", 16, 0),
+				    sgd("three", 17, 0), sgd("large", 257, 0), sgd("alone", 5, 0)};
+	struct table *t;
+
+	decl[2].grad_type = WIRE_BF16;
+	srv->opt.slots = slots;
+	srv->opt.block_kib = 1;
+	ck_assert_int_eq(table_create(srv, decl, 6, &t), 0);
+	const struct wire_place *p[6];
+	for (int i = 0; i < 6; i++)
+		p[i] = &t->param[i].place;
+	ck_assert_uint_eq(t->packs, 1);
+	for (int i = 0; i < 6; i++)
+		ck_assert_uint_eq(p[i]->pack, i >= 1 && i <= 3);
+	ck_assert_uint_eq(t->pack[0].param, 1);
+	ck_assert_uint_eq(t->pack[0].block, p[1]->first_block);
+	ck_assert_uint_eq(t->pack[0].n, 3);
+	ck_assert_uint_eq(t->pack[0].bytes, 64 + 64 + 4 * 17);
+	for (int i = 1; i <= 3; i++) {
+		ck_assert_uint_eq(p[i]->slots_stride, 64 + 64 + 128);
+		ck_assert_uint_eq(p[i]->heads_stride, 3 * 64);
+		ck_assert_uint_eq(p[i]->heads_off, p[1]->heads_off + 64 * (uint64_t)(i - 1));
+		ck_assert_uint_eq(p[i]->slots_off, p[1]->slots_off + 64 * (uint64_t)(i - 1));
+	}
+	ck_assert_uint_eq(p[1]->heads_off, p[0]->slots_off + slots * p[0]->slots_stride);
+	ck_assert_uint_eq(p[1]->slots_off, p[1]->heads_off + slots * 3 * 64);
+	ck_assert_uint_eq(p[4]->heads_off, p[1]->slots_off + slots * p[1]->slots_stride);
+	ck_assert_uint_eq(p[4]->heads_stride, 64);
+	ck_assert_uint_eq(p[5]->heads_stride, 64);
+	ck_assert_uint_eq(p[5]->slots_stride, 64);
+	table_destroy(t);
+}
+END_TEST
+
 START_TEST(blocks_cover_their_parameter)
 {
 	struct table *t = odd_table(2, 1);
@@ -440,6 +478,7 @@ int main(void)
 	tcase_add_test(t, refuses_bad_declarations);
 	tcase_add_test(t, backups_are_planned);
 	tcase_add_loop_test(t, places_are_aligned_and_apart, 1, 9);
+	tcase_add_loop_test(t, packs_lie_together, 1, 9);
 	tcase_add_test(t, blocks_cover_their_parameter);
 	tcase_add_test(t, initial_values_do_not_depend_on_the_cut);
 	tcase_add_test(t, blocks_of_a_trainer_are_counted);

@@ -229,7 +229,7 @@ static const struct {
 	const char *text;
 } bad_welcomes[] = {
     {{.version = WIRE_VERSION + 1, .rank = 1, .trainers = 2, .mode = WIRE_SYNC},
-     "version 3 to our 2"},
+     "version 4 to our 3"},
     {{.version = WIRE_VERSION, .rank = 2, .trainers = 2, .mode = WIRE_SYNC},
      "rank 2 of 2 trainers"},
     {{.version = WIRE_VERSION, .rank = 0, .trainers = 0, .mode = WIRE_SYNC},

@@ -345,6 +345,7 @@ static void lay_out_param(struct fake *f, uint32_t i, uint64_t *weights, uint64_
 	*weights += layout_align(4 * p->elems, LAYOUT_ALIGN);
 	p->landing_off = p->weights_off;
 	p->heads_off = *slots;
+	p->heads_stride = sizeof(struct layout_push_head);
 	*slots += f->slots * sizeof(struct layout_push_head);
 	if (f->param[i].storage != WIRE_DENSE) {
 		p->request_off = *slots;
@@ -358,6 +359,27 @@ static void lay_out_param(struct fake *f, uint32_t i, uint64_t *weights, uint64_
 	*slots += f->slots * p->slots_stride;
 }
 
+/* Instead of what lay_out_param said. */
+static void lay_out_pack(struct fake *f, uint64_t *slots)
+{
+	uint64_t stride = 0, heads = f->n * sizeof(struct layout_push_head);
+	uint64_t at = sizeof(struct layout_slots_head);
+
+	for (uint32_t i = 0; i < f->n; i++)
+		stride += f->place[i].slots_stride;
+	*slots = at + f->slots * (heads + stride);
+	for (uint32_t i = 0, off = 0; i < f->n; i++) {
+		struct wire_place *p = &f->place[i];
+
+		p->pack = 1;
+		p->heads_off = at + i * sizeof(struct layout_push_head);
+		p->heads_stride = heads;
+		p->slots_off = at + f->slots * heads + off;
+		off += (uint32_t)p->slots_stride;
+		p->slots_stride = stride;
+	}
+}
+
 struct wire_grant fake_lay_out(struct fake *f)
 {
 	struct wire_grant g = {.last = true, .slots = f->slots};
@@ -365,6 +387,8 @@ struct wire_grant fake_lay_out(struct fake *f)
 
 	for (uint32_t i = 0; i < f->n; i++)
 		lay_out_param(f, i, &weights, &slots);
+	if (f->packed)
+		lay_out_pack(f, &slots);
 	for (uint32_t i = 0; i < f->n; i++) {
 		f->place[i].weights_off += layout_weights_start(f->blocks);
 		f->place[i].landing_off += layout_landing_start(f->blocks);
@@ -525,6 +549,15 @@ static void apply(struct fake *f, uint32_t block, uint32_t slot)
 
 static void serve_grad(struct fake *f, const struct imm *imm)
 {
+	struct imm each = {.slot = imm->slot};
+
+	/* Of the pack. The last one's credit answers. */
+	for (; imm->block >= f->blocks && each.block < f->blocks; each.block++) {
+		each.notify = imm->notify && each.block == f->blocks - 1;
+		serve_grad(f, &each);
+	}
+	if (imm->block >= f->blocks)
+		return;
 	apply(f, imm->block, imm->slot);
 	f->applied[imm->block]++;
 	if (f->mode == WIRE_ASYNC)

@@ -37,6 +37,7 @@ struct fake {
 	enum wire_mode mode;
 	uint32_t slots;       /* ring; 2 unless the test says otherwise */
 	uint64_t block_elems; /* 28 */
+	bool packed;          /* all parameters are one pack; each must have one block */
 
 	pthread_t thread;
 	struct tp_listener *listener;
@@ -179,6 +180,7 @@ Suite *connect_suite(void);
 Suite *access_suite(void);
 Suite *start_suite(void);
 Suite *push_suite(void);
+Suite *push_many_suite(void);
 Suite *pull_suite(void);
 Suite *step_pull_suite(void);
 Suite *rows_suite(void);

@@ -63,6 +63,7 @@ static void good(struct sample *s)
 					  .block_elems = 28,
 					  .weights_off = 4096,
 					  .heads_off = 64,
+					  .heads_stride = 64,
 					  .slots_off = 192,
 					  .slots_stride = 320,
 					  .landing_off = 4096,
@@ -71,6 +72,7 @@ static void good(struct sample *s)
 					  .block_elems = 3,
 					  .weights_off = 4096 + 320,
 					  .heads_off = 832,
+					  .heads_stride = 64,
 					  .slots_off = 960,
 					  .slots_stride = 64,
 					  .landing_off = 4096 + 320,
@@ -211,6 +213,131 @@ START_TEST(a_bad_grant)
 }
 END_TEST
 
+/* ---- packs ----------------------------------------------------------------------------------- */
+
+static const struct grant_need small[4] = {
+    {.elems = 3, .row = 1, .weights = 12, .slot = 12, .landing = 12},
+    {.elems = 20, .row = 1, .weights = 80, .slot = 80, .landing = 80},
+    {.elems = 3, .row = 1, .weights = 12, .slot = 12, .landing = 12},
+    {.elems = 3, .row = 1, .weights = 12, .slot = 12, .landing = 12},
+};
+
+struct packed {
+	struct grant g;
+	struct wire_place place[4];
+	struct grant_need need[4];
+};
+
+/* Parameters 0 .. 2 are a pack: 64 + 128 + 64 bytes, two slots; the last is by itself. */
+static void good_pack(struct packed *s)
+{
+	static const uint64_t at[] = {0, 64, 192, 256};
+
+	memset(s, 0, sizeof(*s));
+	memcpy(s->need, small, sizeof(small));
+	for (uint32_t i = 0; i < 4; i++)
+		s->place[i] = (struct wire_place){.elems = small[i].elems,
+						  .block_elems = small[i].elems,
+						  .weights_off = 4096 + at[i],
+						  .landing_off = 4096 + at[i],
+						  .heads_off = 64 + 64 * i,
+						  .heads_stride = 3 * 64,
+						  .slots_off = 64 + 2 * 3 * 64 + at[i],
+						  .slots_stride = 256,
+						  .first_block = i,
+						  .blocks = 1,
+						  .pack = 1};
+	s->place[3].pack = 0;
+	s->place[3].heads_stride = s->place[3].slots_stride = 64;
+	s->place[3].heads_off = 64 + 2 * 3 * 64 + 2 * 256;
+	s->place[3].slots_off = s->place[3].heads_off + 128;
+	s->g = (struct grant){
+	    .n = 4,
+	    .slots = 2,
+	    .blocks = 4,
+	    .weights = {0x10000, 4096 + 256 + 12, 1},
+	    .slot_mem = {0x20000, s->place[3].slots_off + 64 + 12, 2},
+	    .place = s->place,
+	};
+}
+
+START_TEST(a_good_pack)
+{
+	struct packed s;
+
+	good_pack(&s);
+	ck_assert_msg(grant_check(&s.g, s.need, 4) == 0, "%s", err_text());
+}
+END_TEST
+
+#define SPOIL_PACK(name, ...)               \
+	static void name(struct packed *s)  \
+	{                                   \
+		__VA_ARGS__;                \
+	}
+
+SPOIL_PACK(no_pack_1, for (int i = 0; i < 3; i++) s->place[i].pack = 2)
+SPOIL_PACK(pack_of_one, s->place[1].pack = 0)
+SPOIL_PACK(pack_cut, s->place[2].pack = 2)
+SPOIL_PACK(pack_too_long, s->place[3].pack = 1)
+SPOIL_PACK(pack_again, s->place[1].pack = 0; s->place[2].pack = 0; s->place[3].pack = 1)
+SPOIL_PACK(pack_stride_short, s->place[0].slots_stride = 192)
+SPOIL_PACK(pack_stride_odd, s->place[1].slots_stride = 320)
+SPOIL_PACK(pack_heads_stride, s->place[0].heads_stride = 64)
+SPOIL_PACK(pack_heads_stride_odd, s->place[2].heads_stride = 128)
+SPOIL_PACK(pack_head_elsewhere, s->place[1].heads_off += 64)
+SPOIL_PACK(pack_slot_elsewhere, s->place[1].slots_off += 64)
+SPOIL_PACK(pack_slot_overlaps, s->place[2].slots_off -= 64)
+SPOIL_PACK(pack_on_head, s->place[0].heads_off = 0)
+SPOIL_PACK(pack_on_its_heads, for (int i = 0; i < 3; i++) s->place[i].slots_off -= 64)
+SPOIL_PACK(pack_overlapped, s->place[3].heads_off -= 128)
+SPOIL_PACK(pack_outside, s->g.slot_mem.len = 64 + 2 * 3 * 64 + 256 + 192 + 11)
+SPOIL_PACK(pack_far, for (int i = 0; i < 3; i++) s->place[i].slots_off += UINT64_C(1) << 63)
+SPOIL_PACK(pack_of_blocks, s->place[1].block_elems = 10; s->place[1].blocks = 2; s->g.blocks = 5;
+	   s->place[2].first_block = 3; s->place[3].first_block = 4)
+SPOIL_PACK(pack_of_a_table, s->need[1].request = 72)
+SPOIL_PACK(pack_huge, s->need[1].slot = UINT64_C(1) << 55)
+SPOIL_PACK(heads_stride_alone, s->place[3].heads_stride = 128)
+
+static const struct {
+	const char *text;
+	void (*spoil)(struct packed *s);
+} bad_packs[] = {
+    {"parameter 0: pack: 2; the next is 1", no_pack_1},
+    {"parameter 0: pack: 1; it has one parameter", pack_of_one},
+    {"parameter 0: slots_stride: 256; must be 192 in its pack", pack_cut},
+    {"parameter 0: slots_stride: 256; must be 320 in its pack", pack_too_long},
+    {"parameter 0: pack: 1; it has one parameter", pack_again},
+    {"parameter 0: slots_stride: 192; must be 256 in its pack", pack_stride_short},
+    {"parameter 1: slots_stride: 320; must be 256 in its pack", pack_stride_odd},
+    {"parameter 0: heads_stride: 64; must be 192 in its pack", pack_heads_stride},
+    {"parameter 2: heads_stride: 128; must be 192 in its pack", pack_heads_stride_odd},
+    {"parameter 1: heads_off: 192; must be 128 in its pack", pack_head_elsewhere},
+    {"parameter 1: slots_off: 576; must be 512 in its pack", pack_slot_elsewhere},
+    {"parameter 2: slots_off: 576; must be 640 in its pack", pack_slot_overlaps},
+    {"parameter 0: heads_off: 0; what is before it ends at 64", pack_on_head},
+    {"parameter 0: slots_off: 384; what is before it ends at 448", pack_on_its_heads},
+    {"parameter 3: heads_off: 832; what is before it ends at 908", pack_overlapped},
+    {"parameter 0: slots_off: 448 + 460 bytes; the region has 907", pack_outside},
+    {"parameter 0: slots_off: 9223372036854776256 + 460 bytes; the region has", pack_far},
+    {"parameter 1: pack: 1, of several blocks; it takes tensors of one block", pack_of_blocks},
+    {"parameter 1: pack: 1, of a table; it takes tensors of one block", pack_of_a_table},
+    {"parameter 0: pack: 1; a slot of it is 36028797018964032 bytes and more", pack_huge},
+    {"parameter 3: heads_stride: 128; must be 64", heads_stride_alone},
+};
+
+START_TEST(a_bad_pack)
+{
+	struct packed s;
+
+	good_pack(&s);
+	bad_packs[_i].spoil(&s);
+	ck_assert_int_eq(grant_check(&s.g, s.need, 4), -EPROTO);
+	ck_assert_msg(strstr(err_text(), bad_packs[_i].text), "\"%s\" is not in \"%s\"",
+		      bad_packs[_i].text, err_text());
+}
+END_TEST
+
 /* No choice of numbers may get past the check with memory outside the regions. */
 START_TEST(random_grants)
 {
@@ -259,6 +386,8 @@ Suite *grant_suite(void)
 	tcase_add_test(c, credits_by_hand);
 	tcase_add_test(c, a_good_grant);
 	tcase_add_loop_test(c, a_bad_grant, 0, sizeof(bad) / sizeof(bad[0]));
+	tcase_add_test(c, a_good_pack);
+	tcase_add_loop_test(c, a_bad_pack, 0, sizeof(bad_packs) / sizeof(bad_packs[0]));
 	tcase_add_test(c, random_grants);
 	suite_add_tcase(s, c);
 	return s;

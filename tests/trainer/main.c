@@ -16,6 +16,7 @@ int main(int argc, char **argv)
 	srunner_add_suite(runner, access_suite());
 	srunner_add_suite(runner, start_suite());
 	srunner_add_suite(runner, push_suite());
+	srunner_add_suite(runner, push_many_suite());
 	srunner_add_suite(runner, pull_suite());
 	srunner_add_suite(runner, step_pull_suite());
 	srunner_add_suite(runner, rows_suite());

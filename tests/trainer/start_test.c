@@ -233,10 +233,10 @@ static void take_init(struct fake *f)
 	fake_expect(f, WIRE_INIT_DONE);
 	ck_assert(!fake_next(f, &ev, 50));
 	fake_up_to(f, STAGE_STARTED);
-	/* The initial weights were push 0: the next one is in the other slot. */
+	/* The initial weights are taken: gradients begin with slot 0, of whatever parameter. */
 	struct imm imm = fake_expect_imm(f, IMM_GRAD);
 	ck_assert_uint_eq(imm.block, 0);
-	ck_assert_uint_eq(imm.slot, 1);
+	ck_assert_uint_eq(imm.slot, 0);
 	fake_expect_closed(f);
 }
 
