@@ -30,10 +30,13 @@ struct bench_frame bench_frame_default(const struct peer_loop *loop)
 	return (struct bench_frame){
 	    .name = loop->name,
 	    .loop = loop,
-	    .server = {.opt = srvopt_default(), .mode = "async", .trainers = 1, .slots = 2,
+	    .server = {.opt = srvopt_default(),
+		       .mode = "async",
+		       .trainers = 1,
+		       .slots = 2,
 		       .block = 256 << 10},
-	    .sizes = {.value = {4096}, .n = 1, .min = 4, .max = 1 << 30, .multiple = 4,
-		      .sizes = true},
+	    .sizes =
+		{.value = {4096}, .n = 1, .min = 4, .max = 1 << 30, .multiple = 4, .sizes = true},
 	    .params = {.value = {1}, .n = 1, .min = 1, .max = PEER_PARAMS_MAX},
 	    .trainers = {.value = {1}, .n = 1, .min = 1, .max = 64},
 	    .iters = 1000,
@@ -237,14 +240,13 @@ static int run_point(struct bench_frame *f, struct bench_point *p, struct job **
 	int rc = 0;
 
 	for (int64_t r = 0; r < f->rounds && rc == 0; r++)
-		rc = run_round(f, p, job,
-			       f->iters * (r + 1) / f->rounds - f->iters * r / f->rounds);
+		rc =
+		    run_round(f, p, job, f->iters * (r + 1) / f->rounds - f->iters * r / f->rounds);
 	if (rc < 0)
 		return rc;
 	for (unsigned k = 0; f->loop->series[k]; k++)
 		perf_sort(p->ns[k], p->n);
-	p->gb_per_s =
-	    p->per_s / f->loop->messages(&c) * (double)f->loop->moved(&c) / 1e9;
+	p->gb_per_s = p->per_s / f->loop->messages(&c) * (double)f->loop->moved(&c) / 1e9;
 	return 0;
 }
 
@@ -298,9 +300,10 @@ static int sweep(struct bench_frame *f, struct bench_point *p, unsigned n, struc
 	int rc = 0;
 
 	for (unsigned i = 0; i < n && rc == 0; i++) {
-		if (progress.tty && f->duration_s * n > 1)
+		if (progress.tty)
 			progress_show(&progress, false, "%s %s: %u of %u", f->name,
 				      opt_size_text(p[i].bytes, size), i + 1, n);
+		f->server.quiet = i > 0; /* what it warns of, it has said */
 		rc = run_point(f, &p[i], job);
 		if (progress.line_open) {
 			fputs("\r\033[K", stderr);
@@ -350,8 +353,8 @@ static int measure(struct bench_frame *f)
 
 /* ---- on two hosts --------------------------------------------------------------------------- */
 
-/* A server for the clients of one point; the next gets a fresh one, whose weights begin anew. The first
- * settles the address: *uri is where all listen. */
+/* A server for the clients of one point; the next gets a fresh one, whose weights begin anew. The
+ * first settles the address: *uri is where all listen. */
 static int serve_once(struct bench_frame *f, struct job **job, char *uri, size_t size)
 {
 	int rc = job_create("bench", job);
@@ -405,19 +408,25 @@ static int check(struct bench_frame *f, const struct opt_command *cmd)
 		return opt_usage(cmd, "--uri says it all: --address '%s' is one too many",
 				 f->server.address);
 	if (f->serve && f->connect)
-		return opt_usage(cmd, "--server and --connect '%s' exclude one another", f->connect);
+		return opt_usage(cmd, "--server and --connect '%s' exclude one another",
+				 f->connect);
 	if (f->serve && f->trainers.n > 1)
 		return opt_usage(cmd, "--server is for one number of --trainers: here are %u",
 				 f->trainers.n);
 	if (f->connect && f->trainers.n > 1)
-		return opt_usage(cmd, "--connect is to a server of one number of --trainers: here are %u",
-				 f->trainers.n);
+		return opt_usage(
+		    cmd, "--connect is to a server of one number of --trainers: here are %u",
+		    f->trainers.n);
 	if (f->connect && f->server.uri)
-		return opt_usage(cmd, "--connect '%s' is to a server that listens already: --uri '%s' is one "
-				      "too many", f->connect, f->server.uri);
+		return opt_usage(
+		    cmd,
+		    "--connect '%s' is to a server that listens already: --uri '%s' is one "
+		    "too many",
+		    f->connect, f->server.uri);
 	if (rdma && f->read == PEER_VIEW)
-		return opt_usage(cmd, "--read view goes with shm only: over rdma there is nothing to "
-				      "read in place");
+		return opt_usage(cmd,
+				 "--read view goes with shm only: over rdma there is nothing to "
+				 "read in place");
 	if (f->rounds > f->iters)
 		return opt_usage(cmd, "--rounds %" PRId64 " is more than --iters %" PRId64,
 				 f->rounds, f->iters);

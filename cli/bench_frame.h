@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the benchmarks of single operations share: their options, the sweep, the processes, and the
- * figures of each point. A benchmark is a struct peer_loop (perf/loops.h), a table of the options that it
- * takes, and a line in cli/bench.c and cli/bench_peer.c.
+ * figures of each point. A benchmark is a struct peer_loop (perf/loops.h), a table of the options
+ * that it takes, and a line in cli/bench.c and cli/bench_peer.c.
  *
- * For each point of the sweep, and each of its rounds, a server and trainers are started anew; before and
- * behind each round the hand-over of a cache line between two cores is measured.
+ * For each point of the sweep, and each of its rounds, a server and trainers are started anew;
+ * before and behind each round the hand-over of a cache line between two cores is measured.
  */
 #ifndef GS_CLI_BENCH_FRAME_H
 #define GS_CLI_BENCH_FRAME_H
@@ -36,9 +36,9 @@ struct bench_point {
 	int64_t bytes, params, trainers;
 	uint64_t *ns[PEER_SERIES]; /* of all trainers and rounds; sorted once all are there */
 	size_t n;
-	double per_s, gb_per_s;         /* gradients (or pulls) a second, 10^9 bytes a second */
-	double cpu_us, server_cpu_us;   /* of each; the second NAN: on another machine */
-	double instr, server_instr;     /* of each; NAN: not counted here */
+	double per_s, gb_per_s;             /* gradients (or pulls) a second, 10^9 bytes a second */
+	double cpu_us, server_cpu_us;       /* of each; the second NAN: on another machine */
+	double instr, server_instr;         /* of each; NAN: not counted here */
 	double probe[2 * BENCH_ROUNDS_MAX]; /* ns; NAN: there was no turn on two cores */
 	unsigned n_probes;
 	uint32_t blocks, slots;
@@ -50,7 +50,8 @@ struct bench_frame bench_frame_default(const struct peer_loop *loop);
 
 extern const char *const bench_modes[], *const bench_reads[];
 
-/* Lines of an option table that fill the struct bench_frame `f`: those of all, and those that some take. */
+/* Lines of an option table that fill the struct bench_frame `f`: those of all, and those that some
+ * take. */
 /* clang-format off */
 #define BENCH_FRAME_LINES(f) \
 	BENCH_SWEEP_LINES(f), \
@@ -112,8 +113,8 @@ int bench_frame_main(struct bench_frame *f, const struct opt_command *cmd, int a
 
 /* Microseconds of series k of a sorted point. */
 double bench_us(const struct bench_point *p, unsigned k, unsigned per_10000);
-/* The probes' median, NAN without any; and whether they differ by so much that the host has moved a core
- * meanwhile (or one is missing). */
+/* The probes' median, NAN without any; and whether they differ by so much that the host has moved a
+ * core meanwhile (or one is missing). */
 double bench_probe_ns(const struct bench_point *p, bool *moved);
 
 /* cli/bench_output.c */

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- for people ----------------------------------------------------------------------------- */
 
@@ -40,8 +41,8 @@ void bench_print_head(const struct bench_frame *f, const struct bench_point *fir
 		printf("  pollers    %-3" PRId64 " workers %-16" PRId64 " spin    %s\n",
 		       f->server.opt.pollers, f->server.opt.workers, spin_text(f, spin));
 	printf("\n%9s %6s %8s  %-9s %8s %9s %9s %9s %9s %9s %12s %9s %9s %9s\n", "bytes",
-	       f->loop->count, "trainers", "us of", "samples", "p50", "p99", "p99.9", "max", "GB/s", rate,
-	       "server us", "trainer us", "core ns");
+	       f->loop->count, "trainers", "us of", "samples", "p50", "p99", "p99.9", "max", "GB/s",
+	       rate, "server us", "trainer us", "core ns");
 }
 
 /* A figure that there may not be. */
@@ -51,6 +52,13 @@ static const char *maybe(double value, const char *fmt, char buf[32])
 		return "-";
 	snprintf(buf, 32, fmt, value);
 	return buf;
+}
+
+static bool is_trip(const struct bench_frame *f, const struct bench_point *p, unsigned k)
+{
+	enum peer_trip trip = f->loop->trip[k];
+
+	return trip == PEER_TRIP || (trip == PEER_TRIP_REMOTE && strcmp(p->transport, "shm"));
 }
 
 void bench_print_point(const struct bench_frame *f, const struct bench_point *p)
@@ -70,6 +78,8 @@ void bench_print_point(const struct bench_frame *f, const struct bench_point *p)
 			printf(" %9.3f %12.0f %9s %9.3f %9s", p->gb_per_s, p->per_s,
 			       maybe(p->server_cpu_us, "%.3f", server), p->cpu_us, mark);
 		}
+		if (is_trip(f, p, k))
+			printf("  one way, estimated: %.2f", bench_us(p, k, 5000) / 2);
 		if (k == 1 && f->one)
 			printf("  %s of many is %.2f times that of one", f->loop->series[0],
 			       bench_us(p, 0, 5000) / bench_us(p, 1, 5000));
@@ -85,17 +95,20 @@ void bench_print_notes(const struct bench_frame *f, const struct bench_point *p,
 		bench_probe_ns(&p[i], &moved);
 		any |= moved;
 	}
-	printf("\nserver us, trainer us: CPU time of each of the %s. core ns: a cache line from core to "
+	printf("\nserver us, trainer us: CPU time of each of the %s. core ns: a cache line from "
+	       "core to "
 	       "core, one way.\n",
 	       f->loop->unit);
 	if (any)
-		printf("*: it changed meanwhile, or two cores were not free: don't compare this point with "
+		printf("*: it changed meanwhile, or two cores were not free: don't compare this "
+		       "point with "
 		       "others.\n");
 	if (isnan(p[0].instr))
 		printf("Instructions are not counted here; see perf/cost.\n");
 	else
-		printf("Instructions of each of them, at the first point: server %.0f, trainer %.0f\n",
-		       p[0].server_instr, p[0].instr);
+		printf(
+		    "Instructions of each of them, at the first point: server %.0f, trainer %.0f\n",
+		    p[0].server_instr, p[0].instr);
 }
 
 /* ---- for programs --------------------------------------------------------------------------- */
@@ -116,10 +129,12 @@ static json_t *series_json(const struct bench_frame *f, const struct bench_point
 			mean += (double)p->ns[k][i] / 1e3 / (double)p->n;
 		json_object_set_new(
 		    all, f->loop->series[k],
-		    json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "p50", bench_us(p, k, 5000),
-			      "p90", bench_us(p, k, 9000), "p99", bench_us(p, k, 9900), "p99_9",
-			      bench_us(p, k, 9990), "min", bench_us(p, k, 0), "max",
-			      bench_us(p, k, 10000), "mean", mean));
+		    json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o*}", "p50",
+			      bench_us(p, k, 5000), "p90", bench_us(p, k, 9000), "p99",
+			      bench_us(p, k, 9900), "p99_9", bench_us(p, k, 9990), "min",
+			      bench_us(p, k, 0), "max", bench_us(p, k, 10000), "mean", mean,
+			      "one_way_estimate",
+			      is_trip(f, p, k) ? json_real(bench_us(p, k, 5000) / 2) : NULL));
 	}
 	return all;
 }
@@ -133,8 +148,8 @@ static json_t *point_json(const struct bench_frame *f, const struct bench_point 
 	for (unsigned i = 0; i < p->n_probes; i++)
 		json_array_append_new(probes, real(p->probe[i]));
 	return json_pack(
-	    "{s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:o, s:f, s:o, s:o, s:o, s:o, s:b, s:o*}", "bytes",
-	    (json_int_t)p->bytes, f->loop->count, (json_int_t)p->params, "trainers",
+	    "{s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:o, s:f, s:o, s:o, s:o, s:o, s:b, s:o*}",
+	    "bytes", (json_int_t)p->bytes, f->loop->count, (json_int_t)p->params, "trainers",
 	    (json_int_t)p->trainers, "blocks", (json_int_t)p->blocks, "samples", (json_int_t)p->n,
 	    "us", series_json(f, p), "gb_per_s", p->gb_per_s, "per_s", p->per_s, "server_cpu_us",
 	    real(p->server_cpu_us), "trainer_cpu_us", p->cpu_us, "server_instructions",
@@ -165,6 +180,6 @@ int bench_print_json(const struct bench_frame *f, const struct bench_point *p, u
 	for (unsigned i = 0; i < n; i++)
 		json_array_append_new(points, point_json(f, &p[i]));
 	return json_result(json_pack("{s:s, s:s, s:o, s:o}", "benchmark", f->name, "unit",
-				     f->loop->unit, "config",
-				     config_json(f, &p[0]), "points", points));
+				     f->loop->unit, "config", config_json(f, &p[0]), "points",
+				     points));
 }

@@ -15,9 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct peer_loop *const loops[] = {&perf_latency, &perf_push,    &perf_pull,
-					      &perf_connect, &perf_scale, &perf_scale_one,
-					      &perf_rows};
+static const struct peer_loop *const loops[] = {
+    &perf_latency, &perf_push, &perf_pull, &perf_connect, &perf_scale, &perf_scale_one, &perf_rows};
 
 static const struct peer_loop *find_loop(const char *name)
 {
@@ -84,8 +83,8 @@ static int run(const char *name, const struct peer_config *c)
 int cmd_bench_peer(int argc, char **argv)
 {
 	const char *name = "latency", *uri = "shm:gradslot", *optimizer = "sgd";
-	int64_t pid = 0, spin_us = 0, bytes = 4096, params = 1, iters = 1, ms = 0,
-		table = 1, warmup = PEER_WARMUP_MIN;
+	int64_t pid = 0, spin_us = 0, bytes = 4096, params = 1, iters = 1, ms = 0, table = 1,
+		warmup = PEER_WARMUP_MIN;
 	bool copy = false, many = false, one = false, near = false, zipf = false;
 	int mode = 0, read = 0;
 	const struct opt opts[] = {

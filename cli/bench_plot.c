@@ -51,9 +51,10 @@ static bool first_of_curve(const struct bench_point *p, unsigned i, enum axis ax
 	return true;
 }
 
-/* A block of data a curve, named by its first point: x, GB/s, units/s, and each series' p50 and p99. */
-static void print_data(FILE *to, const struct bench_frame *f, const struct bench_point *p, unsigned n,
-		       enum axis axis)
+/* A block of data a curve, named by its first point: x, GB/s, units/s, and each series' p50 and
+ * p99. */
+static void print_data(FILE *to, const struct bench_frame *f, const struct bench_point *p,
+		       unsigned n, enum axis axis)
 {
 	for (unsigned i = 0; i < n; i++) {
 		if (!first_of_curve(p, i, axis))
@@ -92,9 +93,10 @@ static void print_times(FILE *to, const struct bench_frame *f, const struct benc
 			unsigned i, enum axis axis, unsigned *color)
 {
 	for (unsigned s = 0; f->loop->series[s]; s++) {
-		fprintf(to,
-			"%s$curve%u using 1:%u with linespoints lw 2 pt 7 ps 0.6 lc %u title '%s, p50",
-			*color ? ", " : "", i, 2 * s + 4, *color + 1, f->loop->series[s]);
+		fprintf(
+		    to,
+		    "%s$curve%u using 1:%u with linespoints lw 2 pt 7 ps 0.6 lc %u title '%s, p50",
+		    *color ? ", " : "", i, 2 * s + 4, *color + 1, f->loop->series[s]);
 		print_curve_name(to, f, &p[i], axis);
 		fprintf(to, "', $curve%u using 1:%u with lines lw 1 dt 2 lc %u title '%s, p99", i,
 			2 * s + 5, *color + 1, f->loop->series[s]);
@@ -111,8 +113,9 @@ static void print_rates(FILE *to, const struct bench_frame *f, const struct benc
 		*color ? ", " : "", i, *color + 1);
 	print_curve_name(to, f, &p[i], axis);
 	fprintf(to,
-		"', $curve%u using 1:3 axes x1y2 with linespoints lw 2 dt 2 pt 6 ps 0.6 lc %u title '%s/s", i,
-		*color + 2, f->loop->unit);
+		"', $curve%u using 1:3 axes x1y2 with linespoints lw 2 dt 2 pt 6 ps 0.6 lc %u "
+		"title '%s/s",
+		i, *color + 2, f->loop->unit);
 	print_curve_name(to, f, &p[i], axis);
 	fprintf(to, "'");
 	*color += 2;
@@ -140,8 +143,8 @@ static void print_ticks(FILE *to, const struct bench_point *p, unsigned n, enum 
 		most * 1.3);
 }
 
-static void print_axes(FILE *to, const struct bench_frame *f, const struct bench_point *p, unsigned n,
-		       enum axis axis)
+static void print_axes(FILE *to, const struct bench_frame *f, const struct bench_point *p,
+		       unsigned n, enum axis axis)
 {
 	bool rows = !strcmp(f->loop->count, "rows");
 	const char *labels[] = {rows ? "bytes of a row" : "bytes of each parameter",
@@ -151,10 +154,12 @@ static void print_axes(FILE *to, const struct bench_frame *f, const struct bench
 	print_ticks(to, p, n, axis);
 	fprintf(to, "set grid\nset key outside right top Left reverse\n");
 	if (f->loop->rates)
-		fprintf(to,
-			"set ylabel 'GB/s (10^9 bytes a second)'\nset yrange [0:*]\nset ytics nomirror\n"
-			"set y2label '%s a second'\nset logscale y2\nset y2tics format '%%.0s%%c'\n",
-			f->loop->unit);
+		fprintf(
+		    to,
+		    "set ylabel 'GB/s (10^9 bytes a second)'\nset yrange [0:*]\nset ytics "
+		    "nomirror\n"
+		    "set y2label '%s a second'\nset logscale y2\nset y2tics format '%%.0s%%c'\n",
+		    f->loop->unit);
 	else
 		fprintf(to, "set ylabel 'time, µs'\nset logscale y\n");
 }

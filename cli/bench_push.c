@@ -13,7 +13,8 @@ int bench_push(int argc, char **argv)
 	const struct opt_command cmd = {
 	    "gradslot bench push",
 	    "Pushes gradients one behind the other in async mode: bandwidth and rate.",
-	    "The rates are of the time until the last gradient is applied; push: what one takes its sender,\n"
+	    "The rates are of the time until the last gradient is applied; push: what one takes "
+	    "its sender,\n"
 	    "the wait for a free slot included.\n",
 	    opts};
 

@@ -169,7 +169,7 @@ int job_start_server(struct job *job, const struct job_server *server)
 	if (!server->stays)
 		child_arg(&args, "--exit-when-done");
 	job->stays = server->stays;
-	child_arg(&args, "--log=warn");
+	child_arg(&args, "--log=%s", server->quiet ? "error" : "warn");
 	/* A trainer that fails ends the job: nobody comes in its place. */
 	child_arg(&args, "--on-trainer-loss=continue");
 	child_arg(&args, "--listen=%s", listen);

@@ -24,6 +24,7 @@ struct job_server {
 	const char *uri;     /* what to listen on, as it is; or NULL: by transport and address */
 	int64_t trainers;
 	int64_t slots, block; /* 0: serve's defaults */
+	bool quiet;           /* it logs errors alone */
 	bool stays;           /* it serves until the others have ended, however many come and go */
 	struct srvopt opt;
 };

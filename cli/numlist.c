@@ -29,11 +29,12 @@ static int refuse(const struct numlist *l)
 	if (l->multiple)
 		snprintf(multiple, sizeof(multiple), ", multiples of %s",
 			 text_of(l, l->multiple, each));
-	return err_set(EINVAL,
-		       "it may be one or up to %d %s from %s to %s%s, as A,B,C, or A:B for A, 2A, 4A up "
-		       "to B",
-		       NUMLIST_MAX, l->sizes ? "sizes" : "numbers", text_of(l, l->min, lo),
-		       text_of(l, l->max, hi), multiple);
+	return err_set(
+	    EINVAL,
+	    "it may be one or up to %d %s from %s to %s%s, as A,B,C, or A:B for A, 2A, 4A up "
+	    "to B",
+	    NUMLIST_MAX, l->sizes ? "sizes" : "numbers", text_of(l, l->min, lo),
+	    text_of(l, l->max, hi), multiple);
 }
 
 /* One number; *end is what follows it. */
@@ -46,9 +47,10 @@ static bool take(const struct numlist *l, const char *text, const char **end, in
 		return false;
 	errno = 0;
 	int64_t value = strtoll(text, &behind, 10);
-	const char *unit = l->sizes && *behind ? strchr(letters, toupper((unsigned char)*behind)) : NULL;
-	if (errno || (unit && __builtin_mul_overflow(
-				 value, INT64_C(1) << 10 * (unit - letters + 1), &value)))
+	const char *unit =
+	    l->sizes && *behind ? strchr(letters, toupper((unsigned char)*behind)) : NULL;
+	if (errno || (unit && __builtin_mul_overflow(value, INT64_C(1) << 10 * (unit - letters + 1),
+						     &value)))
 		return false;
 	*end = behind + (unit != NULL);
 	*out = value;

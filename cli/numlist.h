@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Several numbers as one option: `4K`, `4K,64K,1M`, or `4K:4M`: powers of two times the first, up to the
- * last.
+ * Several numbers as one option: `4K`, `4K,64K,1M`, or `4K:4M`: powers of two times the first, up
+ * to the last.
  */
 #ifndef GS_CLI_NUMLIST_H
 #define GS_CLI_NUMLIST_H
@@ -19,7 +19,8 @@ struct numlist {
 	bool sizes;                 /* K, M, G and T are understood */
 };
 
-/* For OPT_PARSED: into a struct numlist whose limits are set. -EINVAL: the text says what it may be. */
+/* For OPT_PARSED: into a struct numlist whose limits are set. -EINVAL: the text says what it may
+ * be. */
 int numlist_parse(const char *text, void *list);
 
 #endif

@@ -44,12 +44,16 @@ int plot_check(const char *file)
 			return err_set(EINVAL, "a file's name may have no control characters here");
 	}
 	if (!installed("gnuplot"))
-		return err_set(ENOENT,
-			       "gnuplot, which draws, is not installed: Debian's package is gnuplot-nox");
+		return err_set(
+		    ENOENT,
+		    "gnuplot, which draws, is not installed: Debian's package is gnuplot-nox");
+	bool there = access(file, F_OK) == 0;
 	int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return err_set(errno, "%s can't be written: %s", file, strerror(errno));
 	close(fd);
+	if (!there)
+		unlink(file);
 	return 0;
 }
 
@@ -79,9 +83,10 @@ int plot_begin(const char *file, struct plot **out)
 		free(plot);
 		return err_set(ECHILD, "gnuplot can't be started: %s", strerror(errno));
 	}
-	fprintf(plot->script, "set encoding utf8\n"
-			      "set terminal svg size 960,560 font 'sans-serif,14' background '#ffffff'\n"
-			      "set output ");
+	fprintf(plot->script,
+		"set encoding utf8\n"
+		"set terminal svg size 960,560 font 'sans-serif,14' background '#ffffff'\n"
+		"set output ");
 	plot_print_quoted(plot->script, file);
 	fputc('\n', plot->script);
 	*out = plot;
@@ -119,7 +124,9 @@ int plot_end(struct plot *plot)
 
 	free(plot);
 	if (!written || status == -1 || !WIFEXITED(status) || WEXITSTATUS(status))
-		return err_set(ECHILD, "gnuplot failed (what it said stands above), %s is not a picture", file);
+		return err_set(ECHILD,
+			       "gnuplot failed (what it said stands above), %s is not a picture",
+			       file);
 	if (!whole_svg(file))
 		return err_set(EBADMSG, "gnuplot ended well, but %s is not a whole SVG", file);
 	return 0;

@@ -9,16 +9,17 @@
 
 struct plot;
 
-/* Whether there will be a picture, before there is anything to draw: gnuplot is installed, and `file` can
- * be written. Errors: -ENOENT (no gnuplot: the text names the package), -EINVAL (the name), what open(2)
- * gives. */
+/* Whether there will be a picture, before there is anything to draw: gnuplot is installed, and
+ * `file` can be written. Errors: -ENOENT (no gnuplot: the text names the package), -EINVAL (the
+ * name), what open(2) gives. */
 int plot_check(const char *file);
 
-/* Starts gnuplot with `file` as an SVG of its output; what is printed to plot_script() is its script. Errors:
- * plot_check's, -ECHILD. */
+/* Starts gnuplot with `file` as an SVG of its output; what is printed to plot_script() is its
+ * script. Errors: plot_check's, -ECHILD. */
 int plot_begin(const char *file, struct plot **out);
 FILE *plot_script(struct plot *plot);
-/* Waits for it, and checks that `file` is a whole SVG. Errors: -ECHILD (gnuplot failed), -EBADMSG. */
+/* Waits for it, and checks that `file` is a whole SVG. Errors: -ECHILD (gnuplot failed), -EBADMSG.
+ */
 int plot_end(struct plot *plot);
 
 /* `text` for a string of gnuplot in single quotes. */

@@ -228,8 +228,8 @@ static void sort_rounds(struct subject *s, unsigned rounds)
 }
 
 /* Returns the number of rounds. */
-static unsigned measure(struct crew *crew, const struct apply_config *c, struct subject *s, unsigned n,
-			const struct arrays *a)
+static unsigned measure(struct crew *crew, const struct apply_config *c, struct subject *s,
+			unsigned n, const struct arrays *a)
 {
 	size_t bytes = (size_t)c->bytes;
 	uint64_t until;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast the update loops run, for each rule and instruction set, beside memcpy, STREAM's triad and
- * OpenBLAS's saxpy, on one thread or several.
+ * How fast the update loops run, for each rule and instruction set, beside memcpy, STREAM's triad
+ * and OpenBLAS's saxpy, on one thread or several.
  *
  * A machine's memory speed changes with what else it does, so only figures of one run are compared,
  * and in that run everything takes turns: one round times each subject once. Bytes are those that a
@@ -36,7 +36,8 @@ struct apply_figure {
 	unsigned rounds;
 };
 
-/* Fills figure[0 … *n - 1], APPLY_SUBJECTS_MAX at most. Errors: -ENOMEM, -EAGAIN; with err_text(). */
+/* Fills figure[0 … *n - 1], APPLY_SUBJECTS_MAX at most. Errors: -ENOMEM, -EAGAIN; with err_text().
+ */
 int apply_measure(const struct apply_config *config, struct apply_figure *figure, unsigned *n);
 
 #endif

@@ -10,9 +10,10 @@
 
 struct counter;
 
-/* Begins to count `type`/`config` (linux/perf_event.h), in user space alone, for each thread that the
- * process (0: this one) has now. Errors: -ENOENT (this machine, a virtual one mostly, doesn't count that),
- * -EACCES (not allowed: /proc/sys/kernel/perf_event_paranoid), -ESRCH, -ENOMEM, -EMFILE. */
+/* Begins to count `type`/`config` (linux/perf_event.h), in user space alone, for each thread that
+ * the process (0: this one) has now. Errors: -ENOENT (this machine, a virtual one mostly, doesn't
+ * count that), -EACCES (not allowed: /proc/sys/kernel/perf_event_paranoid), -ESRCH, -ENOMEM,
+ * -EMFILE. */
 int counter_open(pid_t pid, uint32_t type, uint64_t config, struct counter **out);
 /* The sum so far. Threads that have ended since are in it. */
 uint64_t counter_read(const struct counter *c);

@@ -41,6 +41,7 @@ const struct peer_loop perf_latency = {
     .unit = "gradients",
     .count = "params",
     .series = {"round", "post", "applied", "pull"},
+    .trip = {PEER_NO_TRIP, PEER_NO_TRIP, PEER_TRIP, PEER_TRIP_REMOTE},
     .once = once,
     .messages = messages,
     .moved = moved,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CPU time is read from the processes' CPU clocks, which count in nanoseconds what getrusage(2) counts,
- * user and system together, and which the kernel gives of other processes, too.
+ * CPU time is read from the processes' CPU clocks, which count in nanoseconds what getrusage(2)
+ * counts, user and system together, and which the kernel gives of other processes, too.
  */
 #include "perf/meter.h"
 

@@ -153,11 +153,14 @@ int peer_start(struct peer *p)
 		return rc;
 	gs_get_info(p->trainer, &p->info);
 	if ((p->info.mode == GS_SYNC) != p->config->sync || p->info.mode == GS_SSP)
-		return err_set(EINVAL,
-			       "the server is in %s mode, this benchmark was asked for in %s: give both "
-			       "the same --mode",
-			       p->info.mode == GS_SYNC ? "sync" : p->info.mode == GS_SSP ? "ssp" : "async",
-			       p->config->sync ? "sync" : "async");
+		return err_set(
+		    EINVAL,
+		    "the server is in %s mode, this benchmark was asked for in %s: give both "
+		    "the same --mode",
+		    p->info.mode == GS_SYNC  ? "sync"
+		    : p->info.mode == GS_SSP ? "ssp"
+					     : "async",
+		    p->config->sync ? "sync" : "async");
 	for (uint32_t i = 0; p->config->read == PEER_VIEW && i < p->config->params && rc == 0; i++)
 		rc = peer_lib(gs_weights_view(p->trainer, p->param[i], &p->view[i]));
 	return rc;
@@ -236,8 +239,7 @@ int peer_pull(struct peer *p)
 		return peer_lib(gs_pull_many(p->trainer, p->param, p->dst, p->config->params,
 					     hows[p->config->read]));
 	for (uint32_t i = 0; i < p->config->params && rc == 0; i++)
-		rc = peer_lib(
-		    gs_pull(p->trainer, p->param[i], hows[p->config->read], p->dst[i]));
+		rc = peer_lib(gs_pull(p->trainer, p->param[i], hows[p->config->read], p->dst[i]));
 	return rc;
 }
 
@@ -266,7 +268,8 @@ static int check_equal(const float *w, size_t elems, float want, uint32_t param)
 	for (size_t i = 0; i < elems; i++) {
 		if (w[i] != want)
 			return err_set(EBADMSG,
-				       "weight %zu of parameter %" PRIu32 " is %.9g, but the first of all "
+				       "weight %zu of parameter %" PRIu32
+				       " is %.9g, but the first of all "
 				       "is %.9g, and all had the same gradients",
 				       i, param, w[i], want);
 	}
@@ -293,7 +296,8 @@ int peer_count(struct peer *p, bool settled, uint64_t *out)
 		return rc;
 	float first = p->weights[0], count = -first / unit;
 	if (!(count >= 0 && count <= PEER_GRADIENTS_MAX))
-		return err_set(EBADMSG, "the first weight is %.9g, which no number of gradients makes it",
+		return err_set(EBADMSG,
+			       "the first weight is %.9g, which no number of gradients makes it",
 			       first);
 	for (uint32_t i = 0; i < all_params(p) && settled && rc == 0; i++)
 		rc = check_equal(p->dst[i], elems_of(p, i), first, i);
@@ -356,7 +360,8 @@ static int measure(struct peer *p, struct peer_result *out, size_t room)
 	if (rc < 0)
 		return rc;
 	if (most(p, room) < c->iters)
-		return err_set(EOVERFLOW, "--iters %" PRIu32 " is more than the weights can count: %zu",
+		return err_set(EOVERFLOW,
+			       "--iters %" PRIu32 " is more than the weights can count: %zu",
 			       c->iters, most(p, room));
 	room = most(p, room);
 	meter_begin(&meter, c->server);
@@ -442,8 +447,7 @@ static int finish(struct peer *p, struct peer_result *out)
 int peer_run(const struct peer_loop *loop, const struct peer_config *config,
 	     struct peer_result *out)
 {
-	struct peer p = {
-	    .config = config, .loop = loop, .elems = config->bytes / sizeof(float)};
+	struct peer p = {.config = config, .loop = loop, .elems = config->bytes / sizeof(float)};
 
 	*out = (struct peer_result){0};
 	int rc = run(&p, out);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One trainer of a benchmark: it connects, does the same operation again and again with a clock around
- * each, checks what came of it, and leaves. What the operation is says a struct peer_loop; a benchmark
- * is one of those, a file each.
+ * One trainer of a benchmark: it connects, does the same operation again and again with a clock
+ * around each, checks what came of it, and leaves. What the operation is says a struct peer_loop; a
+ * benchmark is one of those, a file each.
  *
- * What it trains are `params` float32 parameters of `bytes` each. Every gradient has the same value, a
- * power of two, and so has the learning rate: each gradient moves every weight by exactly 2^-20, and the
- * weights say at the end how many gradients are in them (up to 2^24). So a transport that loses, doubles
- * or tears one fails instead of looking fast.
+ * What it trains are `params` float32 parameters of `bytes` each. Every gradient has the same
+ * value, a power of two, and so has the learning rate: each gradient moves every weight by exactly
+ * 2^-20, and the weights say at the end how many gradients are in them (up to 2^24). So a transport
+ * that loses, doubles or tears one fails instead of looking fast.
  */
 #ifndef GS_PERF_PEER_H
 #define GS_PERF_PEER_H
@@ -42,10 +42,11 @@ struct peer_config {
 	bool one;  /* beside them one parameter that is as large as all of them */
 	bool sync; /* what the server's mode has to be, or else async */
 	enum peer_read read;
-	/* Of the benchmark of rows, whose `bytes` and `params` are a row's, and how many at once: */
+	/* Of the benchmark of rows, whose `bytes` and `params` are a row's, and how many at once:
+	 */
 	uint64_t table; /* rows that there are */
 	const char *optimizer;
-	bool near, zipf; /* rows one behind the other; or by Zipf's law */
+	bool near, zipf;        /* rows one behind the other; or by Zipf's law */
 	uint32_t warmup, iters; /* iters is the least number when there is a duration */
 	uint32_t duration_ms;
 };
@@ -53,11 +54,16 @@ struct peer_config {
 struct peer;
 struct peer_result;
 
+/* A time that is of one message there and one back, so that half of it is an estimate of one way:
+ * always, or only where memory is read over a network. */
+enum peer_trip { PEER_NO_TRIP, PEER_TRIP, PEER_TRIP_REMOTE };
+
 struct peer_loop {
 	const char *name, *unit;             /* "push": "gradients", which messages() counts */
 	const char *count;                   /* what config.params counts: "params" */
 	const char *series[PEER_SERIES + 1]; /* what is timed; NULL ends it */
-	bool rates;                          /* it is about how much a second, not how long */
+	enum peer_trip trip[PEER_SERIES];
+	bool rates; /* it is about how much a second, not how long */
 	/* What is trained; NULL: the dense parameters, whose weights count the gradients. */
 	int (*declare)(struct peer *p);
 	/* Before the warm-up; NULL: nothing. */
@@ -79,8 +85,9 @@ struct peer_result {
 	uint64_t *ns[PEER_SERIES]; /* of each series, in order */
 	size_t n;
 	struct meter_reading meter; /* of all operations, until the last gradient was applied */
-	/* Gradients that the weights had in them before and after, and that were pushed meanwhile by this
-	 * trainer. With others the caller adds up: nobody sees more than all, and somebody all. */
+	/* Gradients that the weights had in them before and after, and that were pushed meanwhile
+	 * by this trainer. With others the caller adds up: nobody sees more than all, and somebody
+	 * all. */
 	uint64_t before, after, pushed;
 	char transport[96];
 	uint32_t blocks, slots;
@@ -111,7 +118,7 @@ struct peer {
 	/* Gradient buffers that hold their values already. */
 	float *(*filled)[PEER_BUFFERS];
 	uint64_t pushed, before;
-	void *extra; /* the loop's own */
+	void *extra;  /* the loop's own */
 	uint64_t sum; /* of what was read in place, so that no compiler leaves the reading out */
 };
 
@@ -133,8 +140,8 @@ int peer_wait_applied(struct peer *p);
 int peer_push_applied(struct peer *p);
 /* Where the next push of parameter i leaves from: p->grad[i]. */
 int peer_gradient(struct peer *p, uint32_t i);
-/* How many gradients are in the weights. `settled`: nobody pushes meanwhile, and all of them have to say
- * the same; else the first counts. */
+/* How many gradients are in the weights. `settled`: nobody pushes meanwhile, and all of them have
+ * to say the same; else the first counts. */
 int peer_count(struct peer *p, bool settled, uint64_t *out);
 
 #endif

@@ -26,7 +26,8 @@ static int once(struct peer *p, uint64_t ns[PEER_SERIES])
 		float *w = p->dst[p->config->params - 1];
 
 		if (!(w[p->elems - 1] < 0))
-			return err_set(EBADMSG, "a pull brought %g as the last weight", w[p->elems - 1]);
+			return err_set(EBADMSG, "a pull brought %g as the last weight",
+				       w[p->elems - 1]);
 		w[p->elems - 1] = 0;
 	}
 	return rc;

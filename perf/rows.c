@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a table: pulled by READs, gathered by the server, and pushed, in turn. Which rows is drawn
- * anew each time, outside the clock; how often each was pushed is counted, and the table has to say the
- * same at the end.
+ * Rows of a table: pulled by READs, gathered by the server, and pushed, in turn. Which rows is
+ * drawn anew each time, outside the clock; how often each was pushed is counted, and the table has
+ * to say the same at the end.
  */
 #include "perf/loops.h"
 
@@ -20,11 +20,11 @@ enum { CHECKED_AT_ONCE = 4096 };
 static const float gradient_value = 0x1p-10f, rate = 0x1p-10f, unit = 0x1p-20f;
 
 struct rows {
-	uint64_t state;    /* of the generator */
-	int64_t *id;       /* of this operation */
-	float *gradient;   /* of as many rows, all alike */
-	uint32_t *pushes;  /* of each row of the table, by this trainer */
-	uint64_t total;    /* their sum */
+	uint64_t state;   /* of the generator */
+	int64_t *id;      /* of this operation */
+	float *gradient;  /* of as many rows, all alike */
+	uint32_t *pushes; /* of each row of the table, by this trainer */
+	uint64_t total;   /* their sum */
 };
 
 static uint64_t draw(struct rows *r)
@@ -52,8 +52,7 @@ static void draw_ids(struct rows *r, const struct peer_config *c)
 		if (c->near && i)
 			r->id[i] = (r->id[i - 1] + 1) % (int64_t)c->table;
 		else
-			r->id[i] = (int64_t)(c->zipf ? draw_zipf(r, c->table)
-						     : draw(r) % c->table);
+			r->id[i] = (int64_t)(c->zipf ? draw_zipf(r, c->table) : draw(r) % c->table);
 	}
 }
 
@@ -92,8 +91,8 @@ static int bad_row(const struct peer *p, uint64_t row, float weight, uint32_t pu
 		       row, weight, pushes);
 }
 
-/* One row: all of its weights alike, as many gradients as there are in them. Of other rules than sgd all
- * that is known is whether it was touched. */
+/* One row: all of its weights alike, as many gradients as there are in them. Of other rules than
+ * sgd all that is known is whether it was touched. */
 static int check_row(const struct peer *p, uint64_t row, const float *w, bool alone, double *sum)
 {
 	const struct rows *r = p->extra;
@@ -177,8 +176,8 @@ static int prepare(struct peer *p)
 /* Until it is applied. */
 static int push(struct peer *p, const struct rows *r)
 {
-	int rc = peer_lib(
-	    gs_push_rows(p->trainer, p->param[0], r->id, r->gradient, p->config->params));
+	int rc =
+	    peer_lib(gs_push_rows(p->trainer, p->param[0], r->id, r->gradient, p->config->params));
 
 	if (rc < 0)
 		return rc;
@@ -192,11 +191,12 @@ static int count(const struct peer *p, struct rows *r)
 
 	for (uint32_t i = 0; i < p->config->params; i++) {
 		if (++r->pushes[r->id[i]] > most)
-			return err_set(EOVERFLOW,
-				       "row %" PRId64 " was pushed more than %" PRIu32
-				       " times, which its weights can't count: take fewer --iters, or a "
-				       "larger --table",
-				       r->id[i], most);
+			return err_set(
+			    EOVERFLOW,
+			    "row %" PRId64 " was pushed more than %" PRIu32
+			    " times, which its weights can't count: take fewer --iters, or a "
+			    "larger --table",
+			    r->id[i], most);
 	}
 	r->total += p->config->params;
 	return 0;
@@ -209,8 +209,8 @@ static int once(struct peer *p, uint64_t ns[PEER_SERIES])
 
 	draw_ids(r, p->config);
 	uint64_t began = clock_ns();
-	int rc = peer_lib(
-	    gs_pull_rows(p->trainer, p->param[0], r->id, n, GS_ROWS_READ, p->weights));
+	int rc =
+	    peer_lib(gs_pull_rows(p->trainer, p->param[0], r->id, n, GS_ROWS_READ, p->weights));
 	uint64_t read = clock_ns();
 	if (rc == 0)
 		rc = peer_lib(

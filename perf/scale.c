@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole steps of a model of many parameters; and in turn with them, under the same conditions, those of
- * one parameter that is as large as all of them.
+ * Whole steps of a model of many parameters; and in turn with them, under the same conditions,
+ * those of one parameter that is as large as all of them.
  */
 #include "perf/loops.h"
 
