@@ -177,6 +177,8 @@ int job_start_server(struct job *job, const struct job_server *server)
 	child_arg(&args, "--trainers=%" PRId64, server->trainers);
 	child_arg(&args, "--pollers=%" PRId64, server->opt.pollers);
 	child_arg(&args, "--workers=%" PRId64, server->opt.workers);
+	if (server->opt.cpus)
+		child_arg(&args, "--cpus=%s", server->opt.cpus);
 	job_spin_arg(&args, &server->opt);
 	if (server->slots)
 		child_arg(&args, "--slots=%" PRId64, server->slots);

@@ -107,6 +107,7 @@ static int settle(struct args *a, struct srv_options *o)
 	srvopt_settle(&a->threads, 1); /* a trainer may be a neighbour */
 	o->pollers = (uint32_t)a->threads.pollers;
 	o->workers = (uint32_t)a->threads.workers;
+	o->cpus = a->threads.cpus;
 	o->spin_us = (int32_t)a->threads.spin_us;
 	o->block_kib = (uint32_t)(a->block >> 10);
 	o->slots = (uint32_t)a->slots;

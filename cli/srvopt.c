@@ -10,7 +10,7 @@ struct srvopt srvopt_default(void)
 {
 	struct srv_options o = srv_options_default();
 
-	return (struct srvopt){o.pollers, o.workers, SRVOPT_SPIN_AUTO};
+	return (struct srvopt){o.pollers, o.workers, SRVOPT_SPIN_AUTO, NULL};
 }
 
 void srvopt_settle(struct srvopt *so, int64_t others)

@@ -12,6 +12,7 @@ enum { SRVOPT_SPIN_AUTO = -2 };
 
 struct srvopt {
 	int64_t pollers, workers, spin_us; /* spin_us may be SRVOPT_SPIN_AUTO */
+	const char *cpus; /* NULL: anywhere */
 };
 
 struct srvopt srvopt_default(void);
@@ -29,6 +30,8 @@ void srvopt_settle(struct srvopt *so, int64_t others);
 	{"workers", OPT_NUMBER, &(so).workers, "N", \
 	 "server threads that update weights; 0: the pollers do", \
 	 .min = 0, .max = SRV_MAX_WORKERS}, \
+	{"cpus", OPT_TEXT, &(so).cpus, "LIST", \
+	 .help = "CPUs of these threads, in turn, and of the server's memory (0-3,8)"}, \
 	{"spin", OPT_NUMBER, &(so).spin_us, "US|forever", \
 	 "microseconds that an idle thread polls before it sleeps (default: by the cores)", \
 	 .min = 0, .max = 1000000000, .word = "forever", .word_value = SRV_SPIN_FOREVER}

@@ -266,6 +266,7 @@ int srv_run(struct srv *srv)
 {
 	int rc;
 
+	place_memory(&srv->place); /* all that trainers reach is made on this thread */
 	while (!atomic_load(&srv->stops) && !srv->failed && !done(srv))
 		control_turn(srv, true);
 	if (atomic_load(&srv->stops))
@@ -273,5 +274,6 @@ int srv_run(struct srv *srv)
 	rc = saver_last(srv);
 	end_sessions(srv);
 	tell_ages(srv);
+	place_memory_end(&srv->place);
 	return srv->failed ? err_set(-srv->failed, "%s", srv->failure) : rc;
 }

@@ -14,6 +14,7 @@
 #include "server/inbox.h"
 #include "server/ledger.h"
 #include "server/pace.h"
+#include "server/place.h"
 #include "server/round.h"
 #include "server/sched.h"
 #include "server/server.h"
@@ -40,6 +41,7 @@ struct srv {
 	struct tp_listener *listener[SRV_MAX_LISTENERS];
 	struct auth_key *key; /* NULL: none */
 
+	struct place place;
 	struct poller *poller;
 	pthread_t *worker;
 	uint32_t workers_started;

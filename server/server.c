@@ -46,11 +46,15 @@ static int start_threads(struct srv *srv)
 			return rc;
 		rc = pthread_create(&p->thread, NULL, poller_main, p);
 		p->started = rc == 0;
+		if (!rc && place_thread(&srv->place, i, p->thread))
+			return -EINVAL;
 	}
 	for (uint32_t i = 0; i < srv->opt.workers && !rc; i++) {
 		rc = pthread_create(&srv->worker[i], NULL, worker_main, srv);
 		if (!rc)
 			srv->workers_started++;
+		if (!rc && place_thread(&srv->place, srv->opt.pollers + i, srv->worker[i]))
+			return -EINVAL;
 	}
 	return rc ? err_set(rc, "a thread could not be started: %s", strerror(rc)) : 0;
 }
@@ -115,7 +119,11 @@ int srv_create(const struct srv_options *opt, struct srv **out)
 	srv = srv_new(opt);
 	if (!srv)
 		return err_set(ENOMEM, "no memory for the server");
-	rc = make_arrays(srv, opt);
+	rc = opt->cpus ? place_parse(opt->cpus, &srv->place) : 0;
+	if (!rc)
+		rc = place_check(&srv->place);
+	if (!rc)
+		rc = make_arrays(srv, opt);
 	if (!rc)
 		rc = copy_options(srv, opt);
 	if (!rc)

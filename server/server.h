@@ -47,6 +47,8 @@ struct srv_options {
 			      * mode */
 	uint32_t pollers;    /* threads that poll completions; 1 at least */
 	uint32_t workers;    /* threads that update parameters; 0: the pollers do it themselves */
+	const char *cpus;    /* pollers, then workers, are pinned to these in turn ("0-3,8"), and memory
+			      * comes from their nodes; NULL: anywhere. Read before srv_create returns */
 	int32_t spin_us;     /* how long an idle thread polls before it sleeps */
 	uint32_t block_kib;  /* longest block, KiB; a row that is longer makes a longer block */
 	uint32_t slots;      /* ring of each (trainer, block): 1..8 */

@@ -15,8 +15,8 @@
 #include "base/copy.h"
 #include "base/err.h"
 
-/* So much leaves no room in the caches for what is pulled, so stores go past them. */
-#define PULL_LARGE (UINT64_C(16) << 20)
+/* So much leaves no room in the caches for what is pulled, so stores go past them (perf/METHOD.md). */
+#define PULL_LARGE (UINT64_C(8) << 20)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 

@@ -12,12 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/err.h"
 #include "trainer/sum.h"
 
 /* Copied before it is sent: long enough that a copy is worth a post, short enough that the server
  * is at work on the first piece while the next one is copied. */
 #define PIECE_BYTES (512u << 10)
+/* Into mapped slots, stores of so long a gradient go past the caches (perf/METHOD.md). */
+#define PUSH_LARGE (UINT64_C(16) << 20)
 
 /* ---- credits --------------------------------------------------------------------------------- */
 
@@ -211,6 +214,19 @@ static uint32_t end_of_piece(const gs_param *p, uint32_t first)
 	return blocks < p->blocks - first ? first + (uint32_t)blocks : p->blocks;
 }
 
+/* Blocks first .. end-1 of src into the slot. */
+static void copy_piece(const gs_param *p, uint8_t *slot, const uint8_t *src, uint32_t first,
+		       uint32_t end)
+{
+	uint64_t at = block_first_elem(p, first) * p->grad_size;
+	uint64_t to = (block_first_elem(p, end - 1) + block_elems(p, end - 1)) * p->grad_size;
+
+	if (!p->t->link.local && p->elems * p->grad_size >= PUSH_LARGE)
+		copy_streaming(slot + at, src + at, to - at);
+	else
+		memcpy(slot + at, src + at, to - at);
+}
+
 static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const void *src)
 {
 	gs_trainer *t = p->t;
@@ -220,13 +236,8 @@ static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const void 
 
 	for (uint32_t first = 0, end; rc == 0 && first < p->blocks; first = end) {
 		end = src == from ? p->blocks : end_of_piece(p, first);
-		if (src != from) {
-			uint64_t at = block_first_elem(p, first);
-			uint64_t n = block_first_elem(p, end - 1) + block_elems(p, end - 1) - at;
-
-			memcpy(slot + at * p->grad_size, (const uint8_t *)src + at * p->grad_size,
-			       n * p->grad_size);
-		}
+		if (src != from)
+			copy_piece(p, slot, src, first, end);
 		pthread_mutex_lock(&t->lock);
 		struct layout_push_head head = push_head(p, 0, 0);
 		rc = post_blocks(p, kind, push, first, end,

@@ -498,6 +498,9 @@ GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uin
 /* gs_step_end, and a pull of n parameters as they are behind that step, in one call: blocks are read as
  * soon as their update is made, while others are still updated or on their way, so reading costs little
  * time of its own. Sync and ssp mode; in ssp mode it is gs_step_end and then a relaxed gs_pull_many.
+ * Of a parameter that was not pulled by it in the step before (on this connection) all is read after the
+ * release. Push in the order in which p lists them. With wrong arguments no step ends; with -ENOSPC
+ * (gs_push_rows) the step has ended and the weights are in dst all the same.
  * Returns when the step is released and all weights are in dst. If it fails dst may be written in part;
  * after -ECONNRESET and a gs_reconnect that did not rewind it may be called again.
  * Errors: gs_step_end's and gs_pull_many's. */
