@@ -40,5 +40,6 @@ TCase *access_case(void);
 TCase *strangers_case(void);
 TCase *rogue_case(void);
 TCase *resume_case(void);
+TCase *zcopy_case(void);
 
 #endif

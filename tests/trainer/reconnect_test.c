@@ -1068,6 +1068,43 @@ START_TEST(a_server_that_forgets)
 }
 END_TEST
 
+/* It said that a push was applied, and the program heard it: its memory may be anything by now. */
+static void take_back(struct fake *f)
+{
+	struct tp_event ev;
+
+	fake_up_to(f, STAGE_STARTED);
+	fake_expect_imm(f, IMM_GRAD);
+	fake_credit(f, B_BLOCK, 1, true);
+	fake_gate(f, 1);
+	fake_drop(f);
+	f->resumes = true;
+	f->kept[B_BLOCK] = 0;
+	fake_up_to(f, STAGE_STARTED);
+	do
+		ck_assert(fake_next(f, &ev, FAKE_WAIT_MS));
+	while (ev.kind == TP_EV_IMM);
+	ck_assert_int_eq(f->msg.kind, WIRE_ERROR);
+	fake_expect_closed(f);
+}
+
+START_TEST(a_server_that_takes_back)
+{
+	struct rig r = {.f = {.mode = 0}};
+	float b[B_ELEMS] = {0};
+	int rewound = 7;
+
+	up_for(&r, WIRE_ASYNC, take_back, 5000);
+	ck_ok(gs_push_zcopy(r.t, r.b, b));
+	ck_ok(gs_wait_applied(r.t, r.b));
+	atomic_store(&r.f.allow, 1);
+	be_lost(&r);
+	ck_fails(gs_reconnect(r.t, &rewound), EPROTO, "a push that it said was applied");
+	ck_assert_int_eq(rewound, 7);
+	rig_down(&r);
+}
+END_TEST
+
 static void other_mode(struct fake *f)
 {
 	fake_up_to(f, STAGE_STARTED);
@@ -1350,6 +1387,7 @@ Suite *reconnect_suite(void)
 	tcase_add_test(w, a_fresh_server);
 	tcase_add_loop_test(w, hostile_returns, 0, LIES);
 	tcase_add_test(w, a_server_that_forgets);
+	tcase_add_test(w, a_server_that_takes_back);
 	tcase_add_test(w, a_server_in_another_mode);
 	suite_add_tcase(s, w);
 	tcase_set_timeout(e, 120);

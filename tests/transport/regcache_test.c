@@ -610,6 +610,7 @@ static Suite *suite(bool watched)
 	Suite *s = suite_create("registration cache");
 	TCase *t = tcase_create("cache");
 
+	tcase_set_timeout(t, 60);
 	tcase_add_test(t, found_again);
 	tcase_add_test(t, gone_is_gone);
 	tcase_add_test(t, gone_too_early);

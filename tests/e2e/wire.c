@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connections as verbs has them.
+ */
+#include "wire.h"
+
+#include <errno.h>
+
+#include "harness.h"
+#include "transport/verbs/verbs.h"
+
+void wire_cut(struct tp_conn *conn)
+{
+	if (over_shm()) {
+		tp_conn_close(conn);
+		return;
+	}
+	qp_set_error(conn_of(conn)); /* now, not when somebody polls */
+	conn_fail(conn_of(conn), UNLOCKED, -ECONNRESET, "cut by a test");
+}
+
+bool wire_lends(void)
+{
+	struct vmwatch probe = {.gone = NULL};
+
+	if (over_shm() || ibv_is_fork_initialized() != IBV_FORK_UNNEEDED ||
+	    vmwatch_join(&probe) < 0)
+		return false;
+	vmwatch_leave(&probe);
+	return true;
+}
