@@ -119,11 +119,16 @@ static void copy_plain(void *to, const void *from, size_t bytes)
 	memcpy(to, from, bytes);
 }
 
-/* Past the caches, which saves the read of what is overwritten. Both are aligned to a line. */
+/* Past the caches, which saves the read of what is overwritten. Both begin equally far behind a
+ * line. */
 static void copy_past(void *to, const void *from, size_t bytes)
 {
 	size_t done = 0;
 #ifdef __SSE2__
+	size_t head = -(uintptr_t)to % LINE;
+
+	done = head < bytes ? head : bytes;
+	memcpy(to, from, done);
 	for (; done + LINE <= bytes; done += LINE) {
 		const __m128i *f = (const void *)((const char *)from + done);
 		__m128i *t = (void *)((char *)to + done);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "perf/crew.h"
@@ -44,13 +43,6 @@ static int number(const char *what, const char *text, size_t max, size_t *out)
 	return 0;
 }
 
-static unsigned cores(void)
-{
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return n < 1 ? 1 : n > CREW_MAX ? CREW_MAX : (unsigned)n;
-}
-
 static int probe(char **arg)
 {
 	double ns = probe_core_to_core_ns();
@@ -70,10 +62,12 @@ static int wake(char **arg)
 
 	if (rc)
 		return rc;
-	us = wake_round_trip_us((unsigned)trips, false);
-	apart = cores() > 1 ? wake_round_trip_us((unsigned)trips, true) : us;
-	if (isnan(us) || isnan(apart))
-		return -EIO;
+	/* The other process stays on its core; this one goes where the scheduler likes, or stays too. */
+	us = wake_round_trip_us((unsigned)trips);
+	wake_pin(0);
+	apart = wake_round_trip_us((unsigned)trips);
+	if (!(us > 0 && apart > 0))
+		return err_set(EIO, "two processes could not wake one another");
 	printf("{\"p50_us\": %.3f, \"apart_us\": %.3f}\n", us, apart);
 	return 0;
 }

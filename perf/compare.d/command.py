@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import time
 
 # Of a measurement that takes a second or two.
 PATIENCE_S = 120
@@ -13,9 +15,21 @@ class NotRun(Exception):
     """A subject was not measured; the text says why."""
 
 
+def progress(text):
+    """What is being done, on one line of a terminal; nothing where there is none."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text[:100]}", end="", file=sys.stderr, flush=True)
+
+
 def last_line(text):
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
+
+
+def complaint(text):
+    """What a program said when it failed: usage errors come first, other reasons last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " … ".join(dict.fromkeys((lines[0], lines[-1]))) if lines else "it said nothing"
 
 
 def end(process):
@@ -48,15 +62,15 @@ def start(args, env=None, **more):
 
 def run(args, env=None, timeout=PATIENCE_S):
     """Its stdout. NotRun: it is not there, failed, or took too long."""
-    process = start(args, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        raise NotRun(f"{os.path.basename(str(args[0]))} took longer than {timeout} s") from None
-    finally:
-        end(process)
+    with start(args, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise NotRun(f"{os.path.basename(str(args[0]))} took longer than {timeout} s") from None
+        finally:
+            end(process)
     if process.returncode:
-        raise NotRun(f"{os.path.basename(str(args[0]))} ended with {process.returncode}: {last_line(err or out)}")
+        raise NotRun(f"{os.path.basename(str(args[0]))} ended with {process.returncode}: {complaint(err or out)}")
     return out
 
 
@@ -75,8 +89,6 @@ def run_json(args, env=None, timeout=PATIENCE_S):
 
 def run_with_server(server, client, env=None, ready_after=0.3, timeout=PATIENCE_S):
     """The client's stdout; the server runs beside it, and is ended afterwards."""
-    import time
-
     beside = start(server, env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:
         time.sleep(ready_after)

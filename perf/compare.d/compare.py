@@ -84,16 +84,17 @@ def run_mode(name, options):
     m = result["machine"]
     print(f"\n{name}: {m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB, Linux {m['kernel']}; "
           f"load at the start {m['load_1m']:.2f}; {options.rounds} rounds; {result['took_s']} s")  # fmt: skip
-    mode.show(result)
-    report.print_lines(result["lines"])
     try:
         made = mode.plots(result, options.out)
     except NotRun as why:
         made = []
         result["not_run"]["plots"] = str(why)
-    report.print_not_run(result["not_run"])
     path = options.out / f"{name}.json"
     report.write_json(result, path)
+    mode.show(result)
+    partly = options.only or options.sizes or options.optimizers or options.trainers
+    report.print_lines(result["lines"], bool(partly))
+    report.print_not_run(result["not_run"])
     print("\n" + "\n".join(str(p) for p in [path, *made]))
 
 

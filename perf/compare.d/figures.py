@@ -24,7 +24,9 @@ def median(values):
 
 
 def probes_agree(*probes):
-    """None: it could not be measured, as the cores were busy."""
+    """None: it could not be measured, as the cores were busy. Where nobody probed, none disagree."""
+    if not probes:
+        return True
     if any(p is None for p in probes):
         return False
     return max(probes) <= min(probes) * (1 + PROBE_MOVED)

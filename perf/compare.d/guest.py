@@ -2,11 +2,10 @@
 """Measurements over Soft-RoCE: one guest, in which perftest and gradslot take turns (inside.py)."""
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from command import NotRun, end, last_line, start
+from command import NotRun, end, last_line, progress, start
 from figures import Case, Sample, Samples, size_text
 from lines import guest_lines
 from report import plot, print_tables
@@ -40,11 +39,11 @@ def run_guest(options, inside, timeout):
         try:
             for line in guest.stdout:
                 said.append(line)
-                print(f"\r\033[Kguest: {line.strip()[:100]}", end="", file=sys.stderr, flush=True)
+                progress(f"guest: {line.strip()}")
             status = guest.wait()
         finally:
             end(guest)
-        print("\r\033[K", end="", file=sys.stderr)
+        progress("")
         why = f"the guest ended with {status}: {last_line(''.join(said[-5:]))}" if status else ""
         rows = []
         samples = Path(share) / "samples"

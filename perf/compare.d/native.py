@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Native measurements: for each size, round after round, every subject takes one sample. Every second
 round goes the other way round, so that nobody is always first after the same neighbour."""
-import sys
-
 import extras
-from command import NotRun, run_json
+from command import NotRun, progress, run_json
 from figures import Case, Samples, size_text
 from lines import native_lines
 from report import plot, print_tables
@@ -51,12 +49,9 @@ def measure_size(size, cases, options, samples, not_run):
         for at, (subject, case) in enumerate(order):
             if case in not_run:
                 continue
-            print(
-                f"\r\033[K{size_text(size)}, round {number + 1} of {options.rounds}: "
-                f"{at + 1} of {len(order)}, {subject.shown}",
-                end="",
-                file=sys.stderr,
-                flush=True,
+            progress(
+                f"{size_text(size)}, round {number + 1} of {options.rounds}: "
+                f"{at + 1} of {len(order)}, {subject.shown}"
             )
             before = probe()
             try:
@@ -65,7 +60,7 @@ def measure_size(size, cases, options, samples, not_run):
                 samples.add(case, number, sample)
             except (NotRun, KeyError, ValueError) as why:
                 not_run[case] = str(why) or repr(why)
-    print("\r\033[K", end="", file=sys.stderr)
+    progress("")
 
 
 def measure_extras(options):
@@ -81,12 +76,12 @@ def measure_extras(options):
         if name == "cost" and options.quick and not options.only:
             not_run[name] = "left out by --quick, as callgrind takes minutes: --only cost"
             continue
-        print(f"\r\033[K{name}", end="", file=sys.stderr, flush=True)
+        progress(name)
         try:
             found[name] = how[name]()
         except (NotRun, OSError) as why:
             not_run[name] = str(why)
-    print("\r\033[K", end="", file=sys.stderr)
+    progress("")
     return found, not_run
 
 

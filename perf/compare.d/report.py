@@ -40,7 +40,7 @@ def number(value):
 def figure_notes(figure):
     notes = []
     if figure.left_out:
-        notes.append(f"{figure.left_out} rounds left out: the probe moved")
+        notes.append(f"left out, as the probe moved: {figure.left_out}")
     if figure.unsteady:
         notes.append("the probe moved in every round")
     return notes
@@ -84,6 +84,7 @@ def extra_notes(samples, case):
         "view_us": "read in place {}",
         "copy_us": "with copies {}",
         "apart_us": "between two cores {}",
+        "mb_per_s": "{} MB/s",
     }
     notes = []
     for key, text in shown.items():
@@ -116,10 +117,13 @@ def sort_key(key):
     return (optimizer == "adam", size, trainers)
 
 
-def print_lines(lines):
+def print_lines(lines, partly):
+    """partly: only some was to be measured, and lines of the rest need not be listed."""
     print("\nWhat it must show")
     rows = []
     for line in lines:
+        if partly and not line.figure and line.note.startswith(("no figure of", "not asked for")):
+            continue
         value = limit = ""
         notes = [line.note] if line.note else []
         if line.figure:

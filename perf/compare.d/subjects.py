@@ -5,7 +5,7 @@ import random
 import shutil
 from pathlib import Path
 
-from command import NotRun, run, run_json, run_with_server
+from command import NotRun, run_json, run_with_server
 from figures import Case, Sample
 
 TOP = Path(__file__).resolve().parents[2]
@@ -13,7 +13,6 @@ TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("COMPARE_BUILD") or TOP / "build" / "release")
 MINE = TOP / "build" / "release" / "perf"
 REFERENCE = MINE / "perf_reference"
-KERNELS = MINE / "perf_kernels"
 GRADSLOT = BUILD / "gradslot"
 PROGRAMS = MINE / "compare.d"
 
@@ -54,19 +53,18 @@ class Kernels(Subject):
         return [Case(self.name, size)]
 
     def sample(self, case, seconds):
-        out = run([KERNELS, "--sizes", case.size >> 10, "--budget", int(seconds * 300), "--json"])
-        return kernels_sample(out, case.size)
+        time = ["--duration", "0", "--iters", max(5, int(9 * min(seconds, 1)))]
+        found = run_json([GRADSLOT, "bench", "apply", "--size", case.size, "--json", *time])
+        return kernels_sample(found, case.size)
 
 
-def kernels_sample(text, size):
+def kernels_sample(found, size):
     """One sample of memcpy's time; the rates of all are beside it. Of the sets, the last is the widest."""
-    import json
-
     rates = {}
-    for line in text.splitlines():
-        found = json.loads(line)
-        if found["dtype"] == "f32":
-            rates[found["name"]] = found["gb_per_s"]
+    for point in found["points"]:
+        for row in point["rules"]:
+            if point["bytes"] == size and row["dtype"] == "f32":
+                rates[row["rule"]] = row["gb_per_s"]
     kept = {name: rates[name] for name in ("memcpy", "triad", "sgd", "adam")}
     return Sample(2 * size / rates["memcpy"] / 1e3, more={f"{n}_gb_per_s": v for n, v in kept.items()})
 
