@@ -63,8 +63,11 @@ struct actor {
 	struct queue queue;
 	_Atomic uint32_t pending;
 	bool at_once; /* run by whoever posts, never by a worker */
+	bool busy;    /* its holder's: it is in handle */
+	_Atomic(struct turn *) holder; /* whose poller keeps it to the end of its turn (sched.h) */
 	struct turn_cost cost;
 	void (*handle)(struct actor *actor, struct item *item);
+	void (*rest)(struct actor *actor); /* after the last item of a run; NULL: nothing */
 };
 
 void actor_init(struct actor *actor, void (*handle)(struct actor *, struct item *), bool at_once);
@@ -75,6 +78,10 @@ static inline uint32_t actor_pending(const struct actor *actor)
 {
 	return atomic_load_explicit(&actor->pending, memory_order_relaxed);
 }
+/* Without an item: if it is idle it becomes the caller's, who owes it actor_let_go. */
+bool actor_hold(struct actor *actor);
+/* True: items came meanwhile, a run is owed. */
+bool actor_let_go(struct actor *actor);
 /* Handles up to `max` items. True: more are there, a run is still owed. */
 bool actor_run(struct actor *actor, uint32_t max);
 

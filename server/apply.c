@@ -27,30 +27,13 @@ void apply_end(struct block *b)
 	atomic_store_explicit(b->version, v + 1, memory_order_release);
 }
 
-struct kern_step apply_step_of(const struct param *p, uint64_t t, uint64_t clock, void *published)
-{
-	return (struct kern_step){
-	    .t = t,
-	    .lr = (float)schedule_rate(&p->schedule, p->lr, clock),
-	    .clip = 1,
-	    .ratio = 1,
-	    .copy_dtype = param_weight_type(p),
-	    .copy = param_has_copy(p) ? published : NULL,
-	};
-}
-
-struct kern_step apply_step(const struct block *b, uint64_t clock)
-{
-	return apply_step_of(b->param, block_updates(b) + 1, clock, block_published(b));
-}
-
 bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_grads *g)
 {
 	struct param *p = b->param;
 	float *state[KERN_STATE_MAX];
 	bool nonfinite;
 
-	for (unsigned i = 0; i < kern_opt_arrays(&p->opt); i++)
+	for (unsigned i = 0; i < p->arrays; i++)
 		state[i] = p->state[i] + b->first;
 	apply_begin(b);
 	nonfinite = kern_apply(&p->opt, step, g, p->weights + b->first, state, b->elems);

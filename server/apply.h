@@ -7,10 +7,27 @@
 
 #include "server/table.h"
 
-/* The block's next step, at the rate that holds at this clock (kernels/schedule.h). */
-struct kern_step apply_step(const struct block *b, uint64_t clock);
-/* The same of any of its weights: update number t of them, whose copy for trainers is `published`. */
-struct kern_step apply_step_of(const struct param *p, uint64_t t, uint64_t clock, void *published);
+/* The next step of some weights, at the rate that holds at this clock (kernels/schedule.h): update number
+ * t of them, whose copy for trainers is `published`. */
+static inline struct kern_step apply_step_of(const struct param *p, uint64_t t, uint64_t clock,
+					     void *published)
+{
+	return (struct kern_step){
+	    .t = t,
+	    .lr = (float)schedule_rate(&p->schedule, p->lr, clock),
+	    .clip = 1,
+	    .ratio = 1,
+	    .copy_dtype = param_weight_type(p),
+	    .copy = param_has_copy(p) ? published : NULL,
+	};
+}
+
+/* The same of a block. */
+static inline struct kern_step apply_step(const struct block *b, uint64_t clock)
+{
+	return apply_step_of(b->param, block_updates(b) + 1, clock, block_published(b));
+}
+
 /* Takes it, with gradients whose element 0 is the block's first. True: they came to an infinity or
  * a NaN somewhere. */
 bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_grads *g);

@@ -117,6 +117,7 @@ bool poller_head(struct session *s, struct slot *slot);
 
 /* parameter actors (param.c) */
 void param_handle(struct actor *actor, struct item *item);
+void param_rest(struct actor *actor);
 
 /* control.c: on the control thread; dialog.h has the rest of what runs there */
 void control_note(struct note *note);

@@ -31,12 +31,17 @@ static inline void merge_begin(struct merge *m, enum wire_reduce reduce, enum ke
 
 static inline void merge_add(struct merge *m, const void *data, float weight, float scale)
 {
-	double samples = m->reduce == WIRE_WEIGHTED ? (double)weight : 1;
-	float factor = (float)(samples / (double)scale);
+	double samples = 1;
+	float factor = 1;
 
+	if (__builtin_expect(weight != 1 || scale != 1, false)) {
+		if (m->reduce == WIRE_WEIGHTED)
+			samples = (double)weight;
+		factor = (float)(samples / (double)scale);
+		m->scaled |= factor != 1;
+	}
 	m->data[m->grads.n] = data;
 	m->factor[m->grads.n] = factor;
-	m->scaled |= factor != 1;
 	m->weights += samples;
 	m->grads.n++;
 }

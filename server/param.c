@@ -14,31 +14,25 @@ uint64_t param_clock(const struct param *p, const struct block *b)
 	return p->srv->opt.mode == SRV_SYNC ? round_step(&p->srv->round) - 1 : block_updates(b);
 }
 
-void param_free_block(struct block *b)
+/* Free before the credit: with it the trainer may fill the slot again. The slot's reference keeps the
+ * session until the caller drops it. */
+static void free_and_credit(struct slot *slot)
 {
-	struct slot **end = b->by_rank + b->param->srv->opt.trainers;
+	struct param *p = slot_block(slot)->param;
+	bool notify = slot->notify, packed = slot->packed;
 
-	for (struct slot **slot = b->by_rank; b->delivered && slot < end; slot++) {
-		if (!*slot)
-			continue;
-		session_free_slot(*slot);
-		*slot = NULL;
-		b->delivered--;
-	}
+	slot_set_state(slot, SLOT_FREE);
+	if (packed)
+		session_credit_packed(slot->session, slot->block);
+	else
+		session_credit(slot->session, slot->block, notify, &p->credits, p->longest_run);
 }
 
 void param_credit(struct slot *slot)
 {
 	struct session *s = slot->session;
-	bool notify = slot->notify, packed = slot->packed;
 
-	/* Free before the credit: with it the trainer may fill the slot again. */
-	session_get(s);
-	session_free_slot(slot);
-	if (packed)
-		session_credit_packed(s, slot->block);
-	else
-		session_credit(s, slot->block, notify);
+	free_and_credit(slot);
 	session_put(s);
 }
 
@@ -46,8 +40,7 @@ void param_applied(struct slot *slot)
 {
 	struct session *s = slot->session;
 
-	session_get(s);
-	param_credit(slot);
+	free_and_credit(slot);
 	if (s->srv->opt.mode == SRV_SSP)
 		session_settled_one(s);
 	session_put(s);
@@ -109,6 +102,7 @@ static void answer_pull(struct pull *pull)
 		rows_pull(b->param, pull);
 		return;
 	}
+	session_end_credits(&b->param->credits);
 	pull->seen = 1 + block_updates(b);
 	keep_backup(pull);
 	session_answer_pull(pull, &(struct answer){
@@ -203,4 +197,9 @@ void param_handle(struct actor *actor, struct item *item)
 	default: /* the round's kinds are never posted here */
 		__builtin_unreachable();
 	}
+}
+
+void param_rest(struct actor *actor)
+{
+	session_end_credits(&((struct param *)actor)->credits);
 }

@@ -36,7 +36,18 @@ static inline void param_unit_settled(struct param *p)
 }
 
 /* The block is done with what these trainers delivered for the step. Frees their slots. */
-void param_free_block(struct block *b);
+static inline void param_free_block(struct block *b)
+{
+	struct slot **end = b->by_rank + b->param->srv->opt.trainers;
+
+	for (struct slot **slot = b->by_rank; b->delivered && slot < end; slot++) {
+		if (!*slot)
+			continue;
+		session_free_slot(*slot);
+		*slot = NULL;
+		b->delivered--;
+	}
+}
 
 /* The slot was used up: free it and return its credit. */
 void param_credit(struct slot *slot);

@@ -32,7 +32,8 @@ static bool block_exists(struct session *s, const struct imm *imm)
 
 bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint64_t bytes)
 {
-	uint32_t want = tp_imm_len(s->conn, bytes);
+	uint32_t want =
+		bytes - 1 < s->max_chunk ? (uint32_t)bytes : tp_imm_len(s->conn, bytes);
 
 	if (len != want)
 		violation(s, "block %u: %u bytes in the last piece instead of %u", imm->block, len,
@@ -316,8 +317,6 @@ static void on_barrier(struct session *s, const struct imm *imm)
 			  " is next and step %" PRIu64 " is not released", imm->step, s->posting,
 			  s->posting - 1);
 	} else {
-		/* Its gradients first: what they settle the end of the step need not. */
-		sched_turn(&s->srv->sched, false);
 		s->pass_step = s->posting++;
 		if (mode == SRV_SYNC)
 			session_queue(s, &s->pass);
@@ -425,13 +424,13 @@ void *poller_main(void *arg)
 	struct tp_event ev[BATCH];
 	struct turn turn;
 
-	sched_take_turns(&turn);
+	sched_take_turns(&p->srv->sched, &turn);
 	while (!atomic_load_explicit(&p->srv->pollers_end, memory_order_relaxed)) {
 		int n = tp_cq_poll(p->cq, ev, BATCH);
 
 		for (int i = 0; i < n; i++)
 			on_event(&ev[i]);
-		sched_turn(&p->srv->sched, true);
+		sched_turn(&p->srv->sched);
 		if (n == 0)
 			tp_cq_wait(p->cq, -1);
 	}

@@ -67,38 +67,16 @@ static void run_all(struct actor *actor)
 
 static _Thread_local struct turn *mine;
 
-void sched_take_turns(struct turn *turn)
+void sched_take_turns(struct sched *s, struct turn *turn)
 {
-	*turn = (struct turn){.n = 0};
+	*turn = (struct turn){.n = 0, .limit = turn_limit(s->workers, 0)};
 	mine = turn;
 }
 
-static uint64_t limit_now(struct sched *s)
+/* Runs what is owed as far as the turn allows, and hands on the rest. */
+static void run_owed(struct sched *s, struct turn *turn, struct actor *actor)
 {
-	return turn_limit(s->workers, atomic_load_explicit(&s->awake, memory_order_relaxed));
-}
-
-/* What does not fit the turn goes to workers first, so that they begin meanwhile. */
-static void hand_over_rest(struct sched *s, struct turn *turn, uint64_t limit)
-{
-	uint64_t cost = turn->spent;
-	uint32_t kept = 0;
-
-	for (uint32_t i = 0; i < turn->n; i++) {
-		struct actor *actor = turn->actor[i];
-
-		if (i > 0 && !turn_keeps(cost, limit))
-			hand_over(s, actor);
-		else
-			turn->actor[kept++] = actor;
-		cost += actor_pending(actor) * (actor->cost.each + TURN_ITEM);
-	}
-	turn->n = kept;
-}
-
-static void run_kept(struct sched *s, struct turn *turn, struct actor *actor, uint64_t limit)
-{
-	uint32_t n = turn_items(&actor->cost, actor_pending(actor), turn->spent, limit);
+	uint32_t n = turn_items(&actor->cost, actor_pending(actor), turn->spent, turn->limit);
 	bool more = true;
 
 	turn->spent += n * (actor->cost.each + TURN_ITEM);
@@ -110,43 +88,73 @@ static void run_kept(struct sched *s, struct turn *turn, struct actor *actor, ui
 		run_all(actor);
 }
 
-void sched_turn(struct sched *s, bool end)
+static void let_go(struct sched *s, struct turn *turn, struct actor *actor)
 {
-	struct turn *turn = mine;
-	uint64_t limit;
-
-	if (turn->n) {
-		limit = limit_now(s);
-		if (s->workers)
-			hand_over_rest(s, turn, limit);
-		/* What is run may post, and what that owes is kept behind. */
-		for (uint32_t i = 0; i < turn->n; i++)
-			run_kept(s, turn, turn->actor[i], limit);
-		turn->n = 0;
-	}
-	if (end)
-		turn->spent = 0;
+	atomic_store_explicit(&actor->holder, NULL, memory_order_relaxed);
+	if (actor_let_go(actor))
+		run_owed(s, turn, actor);
 }
 
-static bool keep(struct sched *s, const struct actor *actor, enum item_kind kind)
+void sched_turn(struct sched *s)
 {
-	uint64_t cost = item_from_trainer(kind) ? actor->cost.most : actor->cost.whole;
+	struct turn *turn = mine;
 
-	return mine && mine->n < TURN_MAX && turn_keeps(cost, limit_now(s));
+	/* What one does may have this thread hold another. */
+	for (uint32_t i = 0; i < turn->n; i++)
+		if (atomic_load_explicit(&turn->actor[i]->holder, memory_order_relaxed) == turn)
+			let_go(s, turn, turn->actor[i]);
+	turn->n = 0;
+	turn->spent = 0;
+	turn->limit =
+	    turn_limit(s->workers, atomic_load_explicit(&s->awake, memory_order_relaxed));
+}
+
+static void handle_here(struct turn *turn, struct actor *actor, struct item *item)
+{
+	turn->spent += actor->cost.each + TURN_ITEM;
+	actor->busy = true;
+	actor->handle(actor, item);
+	actor->busy = false;
+}
+
+/* By one who holds the actor. An item goes past the queue when that is empty, so the order stays. */
+static void post_held(struct sched *s, struct turn *turn, struct actor *actor, struct item *item)
+{
+	if (!actor->busy && actor_pending(actor) == 1 && turn->spent < turn->limit) {
+		handle_here(turn, actor, item);
+		return;
+	}
+	actor_post(actor, item);
+	/* Enough for this turn: a worker may as well begin. */
+	if (!actor->busy && turn->spent >= turn->limit)
+		let_go(s, turn, actor);
+}
+
+/* True: it was, and is held from here on. */
+static bool handle_and_hold(struct turn *turn, struct actor *actor, struct item *item)
+{
+	uint64_t cost = item_from_trainer(item->kind) ? actor->cost.most : actor->cost.whole;
+
+	if (turn->n == TURN_MAX || turn->spent >= turn->limit || !turn_keeps(cost, turn->limit) ||
+	    !actor_hold(actor))
+		return false;
+	atomic_store_explicit(&actor->holder, turn, memory_order_relaxed);
+	turn->actor[turn->n++] = actor;
+	handle_here(turn, actor, item);
+	return true;
 }
 
 void sched_post(struct sched *s, struct actor *actor, struct item *item)
 {
-	/* Read first: what is posted may be handled, and used again, at once. */
-	enum item_kind kind = item->kind;
+	struct turn *turn = mine;
 
-	if (!actor_post(actor, item))
+	if (turn && atomic_load_explicit(&actor->holder, memory_order_relaxed) == turn)
+		post_held(s, turn, actor, item);
+	else if (turn && !actor->at_once && handle_and_hold(turn, actor, item))
 		return;
-	if (actor->at_once)
-		run_all(actor);
-	else if (keep(s, actor, kind))
-		mine->actor[mine->n++] = actor;
-	else if (!s->workers)
+	else if (!actor_post(actor, item))
+		return;
+	else if (actor->at_once || !s->workers)
 		run_all(actor);
 	else
 		hand_over(s, actor);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Who runs an actor that is owed a run: the poster itself at once (the round; and every parameter when
- * there are no workers); a poller, at the end of its batch (turn.h); or the first free worker.
+ * there are no workers); a poller, where that is sooner (turn.h); or the first free worker.
  */
 #ifndef GS_SERVER_SCHED_H
 #define GS_SERVER_SCHED_H
@@ -32,11 +32,12 @@ int sched_set_actors(struct sched *s, uint32_t actors);
 /* Posts, and sees to it that the actor runs. Any thread, no blocking. */
 void sched_post(struct sched *s, struct actor *actor, struct item *item);
 
-/* From here on the calling thread, a poller, keeps what it posts and can do itself in `turn`. What is
- * kept must be run, by sched_turn, before the thread waits. */
-void sched_take_turns(struct turn *turn);
-/* Runs what this thread kept, or hands it on. `end`: the turn is over, and the next has its full time. */
-void sched_turn(struct sched *s, bool end);
+/* From here on the calling thread is a poller: what it posts to an idle actor and can do itself it does
+ * at once, and holds the actor to the end of its turn, so that more of the same costs no queue. It must
+ * call sched_turn before it waits. */
+void sched_take_turns(struct sched *s, struct turn *turn);
+/* A turn of this thread is over: it lets go of what it holds. */
+void sched_turn(struct sched *s);
 
 /* A worker's life, until sched_stop: takes actors; when there are none spins for `spin_us` at most
  * (base/spin.h), sleeps. */

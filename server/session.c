@@ -173,6 +173,7 @@ int session_allocate(struct session *s)
 	int rc;
 
 	s->table = t;
+	s->max_chunk = tp_conn_limits(s->conn).max_chunk;
 	rc = tp_arena_create("gradslot-slots", t->slots_len, TP_ARENA_PREFAULT, &s->slot_mem);
 	if (!rc)
 		rc = tp_arena_create("gradslot-words",

@@ -198,6 +198,7 @@ struct session {
 	struct item join, pass, leave, release;
 
 	/* memory; set up before ACTIVE, then constant */
+	uint64_t max_chunk;  /* of its connection */
 	struct table *table; /* srv_table(), for those that run once it is ATTACHING */
 	struct tp_arena *slot_mem, *words_mem, *bounce_mem;
 	struct tp_region *weights_region, *slot_region, *words_region, *bounce_region;
@@ -312,9 +313,13 @@ static inline void session_free_slot(struct slot *slot)
 	session_put(s);
 }
 
-/* Moves the credit of `block` and writes it to the trainer. Only the block's actor calls it. */
-void session_credit(struct session *s, uint32_t block, bool notify);
-/* The same where the gradient came with all of its pack: over a network the credits of the pack are
+/* Moves the credit of `block` and writes it to the trainer: now, or with those that follow it, of which
+ * no more than `longest` are put off. Only the block's actor calls it. */
+void session_credit(struct session *s, uint32_t block, bool notify, struct credit_run *run,
+		    uint32_t longest);
+/* Writes what was put off. */
+void session_end_credits(struct credit_run *run);
+/* Moves it where the gradient came with all of its pack: over a network the credits of the pack are
  * written together, once all of it is applied; and only that wakes the trainer. */
 void session_credit_packed(struct session *s, uint32_t block);
 /* ITEM_CREDIT: writes a parked credit. */

@@ -129,7 +129,7 @@ static bool tell_counts(struct session *s)
 	return told;
 }
 
-/* Writes the n 8-byte words from `off` of the mailbox on. -EAGAIN when there is no room; any other failure
+/* Writes n 8-byte words from `off` of the mailbox on. -EAGAIN when there is no room; any other failure
  * means that the connection is over, and needs no answer. */
 static int write_words(struct session *s, uint64_t off, uint32_t n, bool notify, uint32_t imm)
 {
@@ -149,10 +149,19 @@ static int write_words(struct session *s, uint64_t off, uint32_t n, bool notify,
 	return tp_post(s->conn, &op, 1) == -EAGAIN ? -EAGAIN : 0;
 }
 
+static void park_credit(struct credit *c, uint32_t gen)
+{
+	/* Credits of one push may be written in another order now, so the last block's may no longer
+	 * be the last that the trainer waits for: this one wakes it as well. */
+	c->notify = true;
+	c->parked = true;
+	park(c->session, &c->item, gen);
+}
+
 /* The blocks whose credits go along: those of its pack, or it alone. */
 static void credit_span(const struct credit *c, uint32_t *first, uint32_t *n)
 {
-	const struct table *t = srv_table(c->session->srv);
+	const struct table *t = c->session->table;
 	uint32_t pack = c->wide ? t->block[c->block].param->place.pack : 0;
 
 	*first = pack ? t->pack[pack - 1].block : c->block;
@@ -166,25 +175,63 @@ static void write_credit(struct credit *c)
 
 	credit_span(c, &first, &n);
 	if (write_words(s, layout_credit_off(first), n, c->notify,
-			imm_block(IMM_APPLIED, c->block, 0, false)) == -EAGAIN) {
-		/* Credits of one push may be written in another order now, so the last block's may
-		 * no longer be the last that the trainer waits for: this one wakes it as well. */
-		c->notify = true;
-		c->parked = true;
-		park(s, &c->item, gen);
-	} else {
+			imm_block(IMM_APPLIED, c->block, 0, false)) == -EAGAIN)
+		park_credit(c, gen);
+	else
 		c->notify = c->wide = false;
-	}
 }
 
-void session_credit(struct session *s, uint32_t block, bool notify)
+/* `notify` is the last one's. */
+static void write_credits(struct session *s, uint32_t first, uint32_t n, bool notify)
+{
+	uint32_t gen = room_generation(s), last = first + n - 1;
+
+	if (write_words(s, layout_credit_off(first), n, notify,
+			imm_block(IMM_APPLIED, last, 0, false)) != -EAGAIN)
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		park_credit(&s->credit[first + i], gen);
+}
+
+void session_end_credits(struct credit_run *run)
+{
+	struct session *s = run->session;
+
+	if (!s)
+		return;
+	run->session = NULL;
+	write_credits(s, run->first, run->n, false);
+	session_put(s);
+}
+
+void session_credit(struct session *s, uint32_t block, bool notify, struct credit_run *run,
+		    uint32_t longest)
 {
 	struct credit *c = &s->credit[block];
 
-	atomic_fetch_add_explicit(word(s, layout_credit_off(block)), 1, memory_order_relaxed);
-	c->notify |= notify;
-	if (!c->parked)
-		write_credit(c);
+	atomic_store_explicit(word(s, layout_credit_off(block)),
+			      atomic_load_explicit(word(s, layout_credit_off(block)),
+						   memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (c->parked) {
+		c->notify |= notify;
+		return;
+	}
+	if (run->session && (run->session != s || block != run->first + run->n))
+		session_end_credits(run);
+	if (!run->session) {
+		session_get(s);
+		*run = (struct credit_run){.session = s, .first = block};
+	}
+	run->n++;
+	if (notify) {
+		/* It is waited for. */
+		run->session = NULL;
+		write_credits(s, run->first, run->n, true);
+		session_put(s);
+	} else if (run->n >= longest) {
+		session_end_credits(run);
+	}
 }
 
 /* Over shm a word is its actor's alone to write, and costs a store: so each is written, before it is
@@ -192,7 +239,7 @@ void session_credit(struct session *s, uint32_t block, bool notify)
  * matters not, since the last one of all that is under way completes it again. */
 void session_credit_packed(struct session *s, uint32_t block)
 {
-	const struct table *t = srv_table(s->srv);
+	const struct table *t = s->table;
 	uint32_t pack = t->block[block].param->place.pack - 1;
 	struct credit *c = &s->credit[block];
 	bool mapped = tp_remote_map(s->mailbox);

@@ -79,6 +79,7 @@ static void classify(struct srv *srv, struct param *p)
 	p->whole = p->global || p->opt.common.clip_norm > 0 || kern_opt_prepares(&p->opt) ||
 		   p->decl.nonfinite != WIRE_NONFINITE_APPLY;
 	p->units = p->whole || p->decl.storage != WIRE_DENSE ? 1 : p->cut.blocks;
+	p->arrays = kern_opt_arrays(&p->opt);
 	p->lr = kern_opt_lr(&p->opt);
 }
 
@@ -279,6 +280,16 @@ static struct turn_cost cost_of(const struct table *t, const struct param *p, en
 	};
 }
 
+/* Credits that are written together: no more than take some µs to come by, for somebody waits for them. */
+static uint32_t longest_run(uint64_t bytes_each)
+{
+	const uint32_t bytes = 64 << 10, most = 32;
+
+	if (bytes_each <= bytes / most)
+		return most;
+	return bytes_each < bytes ? bytes / (uint32_t)bytes_each : 1;
+}
+
 /* Checks and cuts one parameter, and numbers its blocks behind those that are there. */
 static int add(struct srv *srv, struct table *t, struct param *p)
 {
@@ -298,6 +309,7 @@ static int add(struct srv *srv, struct table *t, struct param *p)
 	classify(srv, p);
 	count_memory(t, p);
 	p->actor.cost = cost_of(t, p, srv->opt.mode);
+	p->longest_run = longest_run(p->actor.cost.each);
 	p->place.first_block = t->blocks;
 	t->blocks += p->cut.blocks;
 	t->units += p->units;
@@ -401,6 +413,7 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 		p->storage = (uint8_t)decl[i].storage;
 		p->reduce = (uint8_t)decl[i].reduce;
 		actor_init(&p->actor, param_handle, false);
+		p->actor.rest = param_rest;
 		p->settle = (struct item){.kind = ITEM_SETTLE, .home = &p->actor};
 		rc = add(srv, t, p);
 	}

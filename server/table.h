@@ -22,9 +22,17 @@
 #include "server/snapshot.h"
 
 struct srv;
+struct session;
 struct slot;
 struct rows;
 struct tp_arena;
+
+/* Credits of one session's blocks that follow one another, moved and not yet written: at most until the
+ * actor's run is over. */
+struct credit_run {
+	struct session *session; /* NULL: none */
+	uint32_t first, n;
+};
 
 struct param {
 	struct actor actor; /* first: an actor is its parameter */
@@ -35,6 +43,7 @@ struct param {
 	uint32_t id;
 	struct block *block; /* its first */
 	float *weights;   /* the server's own */
+	unsigned arrays;  /* kern_opt_arrays */
 	void *published;  /* what trainers read: the weights, or a copy in weight_type */
 	float *state[KERN_STATE_MAX];
 	struct rows *rows; /* tables; else NULL */
@@ -44,6 +53,8 @@ struct param {
 	uint8_t grad_type, weight_type, storage, reduce; /* decl's */
 	uint32_t units; /* what the round counts: blocks, or 1 where they go together */
 	_Atomic uint64_t settled; /* units settled, over all steps; actor writes */
+	struct credit_run credits; /* actor */
+	uint32_t longest_run;      /* of them */
 	double lr;           /* actor; without the schedule */
 	uint32_t full;       /* actor; sync, whole: blocks that all members delivered */
 	bool measured;       /* actor; sync, global: of this step, before it is applied: */

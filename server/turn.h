@@ -7,8 +7,8 @@
  * A worker that sleeps begins some 28 µs after it is called, which is what TURN_WAKE bytes of gradients
  * take; so an actor whose item takes less is done sooner by whoever has it in hand. One that looks for
  * work anyway begins after the hand-over of a few cache lines: TURN_HAND. And since the poller does not
- * look at its queue meanwhile, it keeps no more for itself than that, all in all, before it polls
- * again: what goes beyond is better shared, too.
+ * look at its queue meanwhile, it does no more than that by itself, all in all, before it polls again:
+ * what goes beyond is better shared, too.
  */
 #ifndef GS_SERVER_TURN_H
 #define GS_SERVER_TURN_H
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 enum {
-	TURN_MAX = 128,
+	TURN_MAX = 128, /* actors that one poller holds */
 	TURN_WAKE = 512 << 10,
 	TURN_HAND = 16 << 10,
 	TURN_ITEM = 2 << 10, /* what an item costs beside its bytes */
@@ -62,9 +62,9 @@ static inline uint32_t turn_items(const struct turn_cost *cost, uint32_t pending
 
 /* A poller's turn: from one look at its completion queue to the next. */
 struct turn {
-	struct actor *actor[TURN_MAX]; /* owed a run, by this thread */
+	struct actor *actor[TURN_MAX]; /* held, or let go of since */
 	uint32_t n;
-	uint64_t spent;
+	uint64_t spent, limit;
 };
 
 #endif

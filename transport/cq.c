@@ -8,7 +8,8 @@
  *     what a stashed event points to stays valid.
  *  3. Going to sleep is a store of `asleep` before a last look; waking is a store of the cause
  * before a look at `asleep`. A full fence on either side makes one of the two see the other.
- *  4. System calls are made when there is nothing to do, and otherwise every LOOK_NS at most.
+ *  4. What woke a sleeper stays readable until it was taken: no wake-up is lost by polling first.
+ *  5. System calls are made when there is nothing to do, and otherwise every LOOK_NS at most.
  */
 #include "base/clock.h"
 #include "base/err.h"
@@ -51,6 +52,8 @@ struct tp_cq {
 	int stash_at, stash_end;
 	/* What epoll_wait gave and is being worked through; NULL where unwatched meanwhile. */
 	struct tp_watch *batch[BATCH];
+	uint32_t batch_events[BATCH];
+	bool batch_wakes[BATCH]; /* it is the eventfd */
 	int batch_len;
 };
 
@@ -167,24 +170,37 @@ void tp_cq_unwatch(struct tp_cq *cq, struct tp_watch *watch)
 			cq->batch[i] = NULL;
 }
 
-/* Looks at the watched descriptors, waiting up to `timeout_ms` for one. */
-static void look(struct tp_cq *cq, int timeout_ms)
+/* Finds out which watched descriptors are readable, waiting up to `timeout_ms` for one. */
+static void find_readable(struct tp_cq *cq, int timeout_ms)
 {
 	struct epoll_event ev[BATCH];
 	int n = epoll_wait(cq->epfd, ev, BATCH, timeout_ms);
 
 	cq->batch_len = n > 0 ? n : 0;
-	for (int i = 0; i < n; i++)
-		cq->batch[i] = ev[i].data.ptr;
 	for (int i = 0; i < n; i++) {
+		cq->batch[i] = ev[i].data.ptr;
+		cq->batch_events[i] = ev[i].events;
+		cq->batch_wakes[i] = !ev[i].data.ptr;
+	}
+}
+
+static void take_readable(struct tp_cq *cq)
+{
+	for (int i = 0; i < cq->batch_len; i++) {
 		uint64_t count;
 
 		if (cq->batch[i])
-			cq->batch[i]->ready(cq->batch[i], ev[i].events);
-		else if (!ev[i].data.ptr && read(cq->evfd, &count, sizeof(count)) < 0)
+			cq->batch[i]->ready(cq->batch[i], cq->batch_events[i]);
+		else if (cq->batch_wakes[i] && read(cq->evfd, &count, sizeof(count)) < 0)
 			continue; /* EAGAIN: drained already */
 	}
 	cq->batch_len = 0;
+}
+
+static void look(struct tp_cq *cq)
+{
+	find_readable(cq, 0);
+	take_readable(cq);
 }
 
 static void look_on_the_clock(struct tp_cq *cq)
@@ -196,7 +212,7 @@ static void look_on_the_clock(struct tp_cq *cq)
 
 	if (now < cq->next_look)
 		return;
-	look(cq, 0);
+	look(cq);
 	cq->next_look = now + LOOK_NS;
 }
 
@@ -323,7 +339,7 @@ static void sleep_once(struct tp_cq *cq, int timeout_ms)
 		ready = sub->backend->arm(sub);
 	}
 	if (!ready) {
-		look(cq, timeout_ms);
+		find_readable(cq, timeout_ms);
 		cq->next_look = clock_ns() + LOOK_NS;
 	}
 	atomic_exchange_explicit(&cq->asleep, 0, memory_order_acq_rel);
@@ -332,6 +348,19 @@ static void sleep_once(struct tp_cq *cq, int timeout_ms)
 
 		sub->backend->disarm(sub);
 	}
+}
+
+/* What the sleeper was woken for is mostly there to be polled. Then what woke it is left as it is, readable,
+ * until somebody looks again: reading it takes longer than to poll, and the other side waits. */
+static bool found_after_sleep(struct tp_cq *cq)
+{
+	bool found = fill_stash(cq);
+
+	if (found)
+		cq->batch_len = 0;
+	else
+		take_readable(cq);
+	return found || fill_stash(cq) || take_wake(cq);
 }
 
 static int ms_left(uint64_t now, uint64_t until)
@@ -357,7 +386,7 @@ int tp_cq_wait(struct tp_cq *cq, int timeout_ms)
 	}
 	while (forever || (now = clock_ns()) < until) {
 		sleep_once(cq, forever ? -1 : ms_left(now, until));
-		if (fill_stash(cq) || take_wake(cq)) {
+		if (found_after_sleep(cq)) {
 			spin_slept(&cq->spin, clock_ns());
 			return 1;
 		}

@@ -142,7 +142,7 @@ START_TEST(cut_at_any_moment)
 {
 	enum srv_mode mode = (enum srv_mode)(1 + _i % 3);
 	struct srv_options opt = bed_options(RANKS, mode);
-	uint64_t rng = (uint64_t)_i, steps = scaled(400, 20);
+	uint64_t rng = (uint64_t)_i, steps = scaled(1500, 20);
 	struct survivor s[RANKS];
 	uint32_t lost = 0, cuts = 0;
 	struct bed bed;

@@ -82,7 +82,7 @@ static void *produce(void *arg)
 	struct turn turn;
 
 	if (p->turns)
-		sched_take_turns(&turn);
+		sched_take_turns(&sched, &turn);
 	pthread_barrier_wait(&gate);
 	for (uint32_t i = 0; i < p->items; i++) {
 		for (uint32_t a = 0; a < p->actors; a++) {
@@ -96,10 +96,10 @@ static void *produce(void *arg)
 		if (p->pause && rnd(&seed, 8) == 0)
 			nap();
 		if (p->turns && rnd(&seed, 3) == 0)
-			sched_turn(&sched, rnd(&seed, 2) == 0);
+			sched_turn(&sched);
 	}
 	if (p->turns)
-		sched_turn(&sched, true);
+		sched_turn(&sched);
 	return NULL;
 }
 
@@ -215,7 +215,7 @@ static void post_in_turn(struct subject *s, struct probe *probe, uint32_t n, enu
 	}
 }
 
-START_TEST(what_is_light_is_kept)
+START_TEST(what_is_light_is_done_at_once)
 {
 	struct subject *s = make_subjects(3, false);
 	struct probe probe[3];
@@ -224,17 +224,17 @@ START_TEST(what_is_light_is_kept)
 	s[1].actor.cost.most = TURN_WAKE + 1;
 	s[2].actor.cost.whole = TURN_WAKE + 1;
 	begin(1, 3);
-	sched_take_turns(&turn);
+	sched_take_turns(&sched, &turn);
 	post_in_turn(s, probe, 3, ITEM_GRAD);
-	ck_assert_uint_eq(s[0].handled + s[1].handled + s[2].handled, 0);
-	sched_turn(&sched, true);
 	ck_assert_uint_eq(s[0].handled, 1);
 	ck_assert_uint_eq(s[1].handled, 0); /* it waits for a worker */
 	ck_assert_uint_eq(s[2].handled, 1);
+	sched_turn(&sched);
+	ck_assert_uint_eq(s[0].actor.pending + s[2].actor.pending, 0);
 	/* All of an actor's is another matter. */
 	probe[2] = (struct probe){.item = {.kind = ITEM_SETTLE}, .number = 1};
 	sched_post(&sched, &s[2].actor, &probe[2].item);
-	sched_turn(&sched, true);
+	sched_turn(&sched);
 	ck_assert_uint_eq(s[2].handled, 1);
 	sched_fini(&sched);
 	free(s);
@@ -253,44 +253,101 @@ START_TEST(a_turn_is_bounded)
 	for (int i = 0; i < ACTORS; i++)
 		s[i].actor.cost.each = TURN_WAKE / 3;
 	begin(1, ACTORS);
-	sched_take_turns(&turn);
+	sched_take_turns(&sched, &turn);
 	post_in_turn(s, probe, ACTORS, ITEM_GRAD);
-	sched_turn(&sched, true);
 	for (int i = 0; i < ACTORS; i++)
 		handled += s[i].handled;
-	ck_assert_uint_ge(handled, 2);
-	ck_assert_uint_le(handled, 3);
-	ck_assert_uint_eq(s[0].handled, 1);
-	/* Of one with many items some are done; the rest goes to a worker. */
+	ck_assert_uint_eq(handled, 3);
+	sched_turn(&sched);
+	/* Of one with many items some are done; the rest goes to a worker, in its order. */
 	for (uint32_t i = 0; i < ITEMS; i++) {
 		more[i] = (struct probe){.item = {.kind = ITEM_GRAD}, .number = 1 + i};
 		sched_post(&sched, &s[0].actor, &more[i].item);
 	}
-	sched_turn(&sched, true);
-	ck_assert_uint_ge(s[0].handled, 3);
-	ck_assert_uint_le(s[0].handled, 4);
+	ck_assert_uint_eq(s[0].handled, 1 + 3);
+	ck_assert_ptr_null(s[0].actor.holder);
+	sched_turn(&sched);
+	while (actor_run(&s[0].actor, 4))
+		;
+	ck_assert_uint_eq(s[0].handled, 1 + ITEMS);
+	ck_assert_uint_eq(failures, 0);
 	sched_fini(&sched);
 	free(s);
 }
 END_TEST
 
-START_TEST(a_turn_goes_on_after_its_middle)
+/* Its handler posts to itself, and to one that posts back. */
+struct echo {
+	struct actor actor; /* first */
+	struct actor *to[2];
+	struct item item[2];
+	int inside, handled;
+};
+
+static void echo(struct actor *actor, struct item *item)
 {
-	struct subject *s = make_subjects(4, false);
+	struct echo *e = (struct echo *)actor;
+
+	ck_assert_int_eq(e->inside++, 0);
+	if (e->handled++ == 0)
+		for (int i = 0; i < 2; i++)
+			sched_post(&sched, e->to[i], &e->item[i]);
+	e->inside--;
+}
+
+START_TEST(a_held_actor_is_not_entered_twice)
+{
+	struct echo *e = aligned_alloc(64, 2 * sizeof(*e));
+	struct item first = {.kind = ITEM_GRAD};
+	struct turn turn;
+
+	memset(e, 0, 2 * sizeof(*e));
+	begin(1, 2);
+	sched_take_turns(&sched, &turn);
+	for (int i = 0; i < 2; i++) {
+		actor_init(&e[i].actor, echo, false);
+		e[i].to[0] = &e[i].actor;
+		e[i].to[1] = &e[1 - i].actor;
+	}
+	sched_post(&sched, &e[0].actor, &first);
+	sched_turn(&sched);
+	ck_assert_int_eq(e[0].handled, 1 + 2);
+	ck_assert_int_eq(e[1].handled, 1 + 1);
+	ck_assert_uint_eq(e[0].actor.pending + e[1].actor.pending, 0);
+	sched_fini(&sched);
+	free(e);
+}
+END_TEST
+
+static int rests;
+
+static void count_rest(struct actor *actor)
+{
+	rests++;
+}
+
+START_TEST(a_run_has_an_end)
+{
+	struct subject *s = make_subjects(1, false);
 	struct probe probe[4];
 	struct turn turn;
 
-	for (int i = 0; i < 4; i++)
-		s[i].actor.cost.each = TURN_WAKE / 2;
-	begin(1, 4);
-	sched_take_turns(&turn);
-	post_in_turn(s, probe, 2, ITEM_GRAD);
-	sched_turn(&sched, false);
-	post_in_turn(&s[2], probe + 2, 2, ITEM_GRAD);
-	sched_turn(&sched, true);
-	/* What was spent before its middle counts: nothing is left. */
-	ck_assert_uint_eq(s[0].handled, 1);
-	ck_assert_uint_eq(s[2].handled + s[3].handled, 0);
+	rests = 0;
+	s[0].actor.rest = count_rest;
+	begin(1, 1);
+	sched_take_turns(&sched, &turn);
+	for (uint32_t i = 0; i < 3; i++) {
+		probe[i] = (struct probe){.item = {.kind = ITEM_GRAD}, .number = i};
+		sched_post(&sched, &s[0].actor, &probe[i].item);
+	}
+	ck_assert_uint_eq(s[0].handled, 3);
+	ck_assert_int_eq(rests, 0);
+	sched_turn(&sched);
+	ck_assert_int_eq(rests, 1);
+	probe[3] = (struct probe){.number = 3};
+	ck_assert(actor_post(&s[0].actor, &probe[3].item));
+	ck_assert(!actor_run(&s[0].actor, 1));
+	ck_assert_int_eq(rests, 2);
 	sched_fini(&sched);
 	free(s);
 }
@@ -424,9 +481,10 @@ int main(void)
 	tcase_add_loop_test(t, many_producers, 0, 3);
 	tcase_add_loop_test(t, sleep_and_wake, 0, 3);
 	tcase_add_test(t, limits);
-	tcase_add_test(t, what_is_light_is_kept);
+	tcase_add_test(t, what_is_light_is_done_at_once);
 	tcase_add_test(t, a_turn_is_bounded);
-	tcase_add_test(t, a_turn_goes_on_after_its_middle);
+	tcase_add_test(t, a_held_actor_is_not_entered_twice);
+	tcase_add_test(t, a_run_has_an_end);
 	tcase_add_loop_test(t, pollers_take_turns, 0, 3);
 	tcase_add_test(t, at_once_runs_where_it_is_posted);
 	tcase_add_loop_test(t, handlers_post_onward, 0, 3);

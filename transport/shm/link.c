@@ -159,9 +159,11 @@ int shm_peer_watch(struct shm_conn *conn, pid_t peer)
 
 int shm_read_socket(struct shm_conn *conn, bool *bell)
 {
+	bool rang = false;
 	int taken = 0;
 
-	while (taken < PACKETS_MAX) {
+	/* Behind a doorbell there is rarely anything: then who is to look for more finds it readable. */
+	while (taken < PACKETS_MAX && !rang) {
 		struct shm_packet p = {0};
 		int fd;
 		ssize_t n = sock_recv(conn->sock, &p, sizeof(p), &fd);
@@ -185,9 +187,10 @@ int shm_read_socket(struct shm_conn *conn, bool *bell)
 			hang_up(conn);
 			break;
 		}
-		take_packet(conn, &p, n, fd, bell);
+		take_packet(conn, &p, n, fd, &rang);
 		taken++;
 	}
+	*bell |= rang;
 	return taken;
 }
 

@@ -173,14 +173,14 @@ static void make_quiet(struct shm_subcq *sub)
  * gave. So the list stays as it is meanwhile. */
 struct round_trip {
 	struct tp_event *ev;
-	int n, max;
+	int n, max, turn;
 	bool any_closed;
 };
 
 /* True: it gave something. */
 static bool visit(struct round_trip *r, struct shm_conn *conn)
 {
-	int room = r->max - r->n, turn = room < TURN_MAX ? room : TURN_MAX;
+	int room = r->max - r->n, turn = room < r->turn ? room : r->turn;
 	int n = shm_conn_take(conn, r->ev + r->n, turn, &conn->given_closed);
 
 	r->n += n;
@@ -218,13 +218,16 @@ static unsigned visit_quiet(struct shm_subcq *sub, struct round_trip *r, struct 
 int shm_subcq_poll(struct tp_subcq *base, struct tp_event *ev, int max)
 {
 	struct shm_subcq *sub = (struct shm_subcq *)base;
-	struct round_trip r = {.ev = ev, .max = max};
+	struct round_trip r = {.ev = ev, .max = max, .turn = TURN_MAX};
 	struct shm_conn *woken[QUIET_VISITS];
 	unsigned many;
 
 	take_news(sub);
-	visit_busy(sub, &r);
+	/* The quiet first, or busy ones could fill every poll. */
 	many = visit_quiet(sub, &r, woken);
+	if (sub->nbusy == 1)
+		r.turn = max; /* nobody else's turn comes before the next poll */
+	visit_busy(sub, &r);
 	while (many > 0)
 		make_busy(sub, woken[--many]);
 	if (r.any_closed)
