@@ -29,6 +29,9 @@ struct config {
 	bool copy; /* pushed from ordinary memory */
 };
 
+/* What a step is made of: getting the buffers, pushing, the barrier and its release, pulling. */
+enum { BUFFERS, PUSH, STEP, PULL, PHASES };
+
 /* One kind of model: many parameters, or one. */
 struct side {
 	const char *name;
@@ -40,6 +43,7 @@ struct side {
 	float *weights, *own;
 	uint64_t *ns;     /* of all its steps */
 	uint64_t n, start_ns;
+	uint64_t phase[PHASES]; /* sums */
 };
 
 static void check(int rc, const char *text)
@@ -48,6 +52,13 @@ static void check(int rc, const char *text)
 		return;
 	log_error("%s", text);
 	exit(1);
+}
+
+/* Of the library's: the text is asked for only if there is one. */
+static void check_call(int rc)
+{
+	if (rc < 0)
+		check(rc, gs_last_error());
 }
 
 static void *serve(void *srv)
@@ -86,15 +97,29 @@ static void fill(struct side *s)
 			((float *)s->grad[i])[k] = gradient_value;
 }
 
+static void phase(struct side *s, int which, uint64_t *at)
+{
+	uint64_t now = clock_ns();
+
+	s->phase[which] += now - *at;
+	*at = now;
+}
+
 static void one_step(struct side *s, const struct config *c, bool first)
 {
+	uint64_t at = clock_ns();
+
 	for (uint32_t i = 0; i < s->params && !c->copy; i++)
-		check(gs_grad_buffer(s->t, s->p[i], &s->grad[i]), gs_last_error());
+		check_call(gs_grad_buffer(s->t, s->p[i], &s->grad[i]));
 	if (first)
 		fill(s);
+	phase(s, BUFFERS, &at);
 	check(gs_push_many(s->t, s->p, (const void *const *)s->grad, s->params), gs_last_error());
+	phase(s, PUSH, &at);
 	check(gs_step_end(s->t), gs_last_error());
+	phase(s, STEP, &at);
 	check(gs_pull_many(s->t, s->p, s->dst, s->params, GS_RELAXED), gs_last_error());
+	phase(s, PULL, &at);
 }
 
 static void measure(struct side *s, const struct config *c)
@@ -103,6 +128,7 @@ static void measure(struct side *s, const struct config *c)
 
 	for (uint32_t i = 0; i < WARMUP; i++)
 		one_step(s, c, i < SLOTS_MAX);
+	memset(s->phase, 0, sizeof(s->phase)); /* of the last round, that is */
 	last = clock_ns();
 	for (uint32_t i = 0; i < c->steps; i++) {
 		one_step(s, c, false);
@@ -165,7 +191,7 @@ static void make(struct side *s, const struct config *c)
 	}
 }
 
-static double tell(struct side *s)
+static double tell(struct side *s, const struct config *c)
 {
 	perf_sort(s->ns, s->n);
 	double p50 = (double)perf_percentile(s->ns, s->n, 5000) / 1e3;
@@ -174,6 +200,9 @@ static double tell(struct side *s)
 	       "%.1f ms\n",
 	       s->name, s->params, (unsigned long long)s->elems, p50,
 	       (double)perf_percentile(s->ns, s->n, 9000) / 1e3, (double)s->start_ns / 1e6);
+	printf("      buffers %.1f, push %.1f, step %.1f, pull %.1f us on average\n",
+	       (double)s->phase[BUFFERS] / c->steps / 1e3, (double)s->phase[PUSH] / c->steps / 1e3,
+	       (double)s->phase[STEP] / c->steps / 1e3, (double)s->phase[PULL] / c->steps / 1e3);
 	return p50;
 }
 
@@ -237,7 +266,7 @@ int main(int argc, char **argv)
 		one_round(&many, &c);
 		one_round(&one, &c);
 	}
-	double ratio = tell(&many) / tell(&one);
+	double ratio = tell(&many, &c) / tell(&one, &c);
 	printf("ratio %.2f\n", ratio);
 	return 0;
 }

@@ -261,6 +261,7 @@ void gs_close(gs_trainer *t)
 		free(t->param[i]);
 	}
 	free(t->param);
+	free(t->by_name);
 	pthread_cond_destroy(&t->changed);
 	pthread_mutex_destroy(&t->lock);
 	free(t->uri);

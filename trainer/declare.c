@@ -160,17 +160,55 @@ static int fill(const struct gs_param_desc *d, struct wire_param *w)
 	return rc;
 }
 
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Where a name is, or would go, in a table of 2 × cap_params places (FNV-1a, linear probing): a model may
+ * have very many. */
+static gs_param **place_of(gs_param **by_name, uint32_t places, const char *name)
+{
+	uint64_t hash = 14695981039346656037u;
+
+	for (const char *c = name; *c; c++)
+		hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+	for (uint32_t at = (uint32_t)(hash ^ hash >> 32);; at++) {
+		gs_param **place = &by_name[at & (places - 1)];
+
+		if (!*place || strcmp((*place)->wire.name, name) == 0)
+			return place;
+	}
+}
+
+static int grow(gs_trainer *t)
+{
+	uint32_t cap = t->cap_params ? 2 * t->cap_params : 16;
+	gs_param **by_name = calloc(2 * (size_t)cap, sizeof(*by_name));
+	gs_param **grown = realloc(t->param, cap * sizeof(*grown));
+
+	if (grown)
+		t->param = grown;
+	if (!grown || !by_name) {
+		free(by_name);
+		return err_set(ENOMEM, "no memory for %u parameters", cap);
+	}
+	for (uint32_t i = 0; i < t->n_params; i++)
+		*place_of(by_name, 2 * cap, t->param[i]->wire.name) = t->param[i];
+	free(t->by_name);
+	t->by_name = by_name;
+	t->cap_params = cap;
+	return 0;
+}
+
+/* -EEXIST. */
 static int add(gs_trainer *t, gs_param *p)
 {
-	if (t->n_params == t->cap_params) {
-		uint32_t cap = t->cap_params ? 2 * t->cap_params : 16;
-		gs_param **grown = realloc(t->param, cap * sizeof(*grown));
+	int rc = t->n_params == t->cap_params ? grow(t) : 0;
 
-		if (!grown)
-			return err_set(ENOMEM, "no memory for %u parameters", cap);
-		t->param = grown;
-		t->cap_params = cap;
-	}
+	if (rc < 0)
+		return rc;
+	gs_param **place = place_of(t->by_name, 2 * t->cap_params, p->wire.name);
+	if (*place)
+		return err_set(EEXIST, "it was declared already");
+	*place = p;
 	p->index = t->n_params;
 	t->param[t->n_params++] = p;
 	return 0;
@@ -191,14 +229,11 @@ static int declare(gs_trainer *t, const struct gs_param_desc *desc, gs_param **o
 		return err_set(EBUSY, "gs_start was called already");
 	if (t->n_params == IMM_MAX_BLOCKS)
 		return err_set(EINVAL, "%u parameters are the limit", IMM_MAX_BLOCKS);
-	gs_param *p = calloc(1, sizeof(*p));
+	gs_param *p = aligned_alloc(LAYOUT_ALIGN, layout_align(sizeof(*p), LAYOUT_ALIGN));
 	if (!p)
 		return err_set(ENOMEM, "no memory for a parameter");
+	memset(p, 0, sizeof(*p));
 	int rc = fill(desc, &p->wire);
-	for (uint32_t i = 0; rc == 0 && i < t->n_params; i++) {
-		if (strcmp(t->param[i]->wire.name, p->wire.name) == 0)
-			rc = err_set(EEXIST, "it was declared already");
-	}
 	if (rc == 0)
 		rc = add(t, p);
 	if (rc < 0) {

@@ -291,14 +291,14 @@ int trainer_check_process(const gs_trainer *t)
 			       "connects for itself");
 }
 
-int trainer_enter(gs_trainer *t)
+static int enter(gs_trainer *t, bool polls)
 {
 	if (!t)
 		return err_set(EINVAL, "no trainer (NULL)");
 	if (trainer_check_process(t) < 0)
 		return -EINVAL;
 	pthread_mutex_lock(&t->lock);
-	if (t->err == 0 && !t->coming_back)
+	if (polls && t->err == 0 && !t->coming_back)
 		trainer_poll(t);
 	if (t->err == 0 && !t->coming_back)
 		return 0;
@@ -309,9 +309,14 @@ int trainer_enter(gs_trainer *t)
 	return rc;
 }
 
-int trainer_enter_working(gs_trainer *t)
+int trainer_enter(gs_trainer *t)
 {
-	int rc = trainer_enter(t);
+	return enter(t, true);
+}
+
+static int enter_working(gs_trainer *t, bool polls)
+{
+	int rc = enter(t, polls);
 
 	if (rc < 0 || t->phase == PHASE_WORK)
 		return rc;
@@ -319,6 +324,16 @@ int trainer_enter_working(gs_trainer *t)
 				    : err_set(EINVAL, "gs_start was not called yet");
 	pthread_mutex_unlock(&t->lock);
 	return rc;
+}
+
+int trainer_enter_working(gs_trainer *t)
+{
+	return enter_working(t, true);
+}
+
+int trainer_enter_briefly(gs_trainer *t)
+{
+	return enter_working(t, false);
 }
 
 void trainer_exit(gs_trainer *t)

@@ -202,6 +202,7 @@ static int pull_mapped(const struct pull *pull, enum gs_consistency how)
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < pull->n; i++) {
+		param_fetch(pull->param, i, pull->n);
 		if (how == GS_RELAXED)
 			mapped_relaxed(pull, i);
 		else
@@ -245,6 +246,7 @@ static int look_at(const gs_trainer *t, struct pull *pull)
 		const gs_param *p = pull->param[i];
 		int rc = check_param(t, p, i);
 
+		param_fetch(pull->param, i, pull->n);
 		if (rc < 0)
 			return rc;
 		if (!pull->dst[i])

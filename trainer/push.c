@@ -301,16 +301,18 @@ int push_allowed(const gs_trainer *t, const gs_param *p)
 	return 0;
 }
 
-int push_enter(gs_trainer *t, const gs_param *p)
+/* Of a trainer that was entered with rc. */
+static int check_owner(gs_trainer *t, const gs_param *p, int rc)
 {
-	int rc = trainer_enter_working(t);
-
-	if (rc < 0)
+	if (rc < 0 || (p && p->t == t))
 		return rc;
-	if (p && p->t == t)
-		return 0;
 	trainer_exit(t);
 	return err_set(EINVAL, "the parameter is not one of this trainer's");
+}
+
+int push_enter(gs_trainer *t, const gs_param *p)
+{
+	return check_owner(t, p, trainer_enter_working(t));
 }
 
 int push_may(const gs_trainer *t, const gs_param *p)
@@ -321,14 +323,12 @@ int push_may(const gs_trainer *t, const gs_param *p)
 	return push_allowed(t, p);
 }
 
-/* Enters with the right to the next push of p, and its slot free where one is used. */
-static int enter_push(gs_trainer *t, gs_param *p)
+/* p may be pushed, and its slot is free where one is used. With the lock, which it lets go of if it
+ * fails. */
+static int check_push(gs_trainer *t, gs_param *p)
 {
-	int rc = push_enter(t, p);
+	int rc = push_may(t, p);
 
-	if (rc < 0)
-		return rc;
-	rc = push_may(t, p);
 	if (rc == 0 && p->accumulate == 1)
 		rc = wait_for_slot(t, p);
 	if (rc < 0)
@@ -340,7 +340,9 @@ int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out)
 {
 	if (!out)
 		return err_set(EINVAL, "gs_grad_buffer: NULL");
-	int rc = enter_push(t, p);
+	int rc = check_owner(t, p, trainer_enter_briefly(t));
+	if (rc == 0)
+		rc = check_push(t, p);
 	if (rc < 0)
 		return rc;
 	*out = p->accumulate > 1 ? p->addend : push_slot(p, push_next(p));
@@ -416,7 +418,9 @@ static int push(gs_trainer *t, gs_param *p, const void *grad, bool lend)
 {
 	if (!grad)
 		return err_set(EINVAL, "gs_push: no gradient (NULL)");
-	int rc = enter_push(t, p);
+	int rc = push_enter(t, p);
+	if (rc == 0)
+		rc = check_push(t, p);
 	if (rc < 0)
 		return rc;
 	rc = push_one(p, grad, lend);

@@ -15,9 +15,6 @@
 
 #include "base/err.h"
 
-/* What a parameter's turn needs is fetched so many turns ahead. */
-enum { AHEAD = 8 };
-
 struct batch {
 	gs_trainer *t;
 	const struct pack *pack;
@@ -25,14 +22,6 @@ struct batch {
 	const void *const *grad;
 	uint32_t slot;
 };
-
-static void fetch(const gs_param *p)
-{
-	const char *at = (const char *)p;
-
-	for (size_t off = 0; off < offsetof(gs_param, old); off += 64)
-		__builtin_prefetch(at + off);
-}
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
@@ -42,8 +31,7 @@ static int check_list(gs_trainer *t, gs_param *const *p, const void *const *grad
 
 	t->lists++;
 	for (uint32_t i = 0; rc == 0 && i < n; i++) {
-		if (i + AHEAD < n && p[i + AHEAD])
-			fetch(p[i + AHEAD]);
+		param_fetch(p, i, n);
 		if (!p[i] || p[i]->t != t)
 			return err_set(EINVAL, "parameter %u is not one of this trainer's", i);
 		if (!grad[i])

@@ -232,7 +232,7 @@ struct gs_trainer {
 	bool init_asked;
 	uint64_t first_step; /* sync, ssp: the one that the connection starts with */
 
-	gs_param **param;
+	gs_param **param, **by_name; /* by_name: declare.c's */
 	uint32_t n_params, cap_params;
 	uint64_t lists;      /* calls with a list of parameters */
 	uint32_t sums;       /* parameters whose pushes are accumulated */
@@ -260,6 +260,9 @@ struct gs_trainer {
  * t->err; or, the second, because training has not begun or is over. */
 int trainer_enter(gs_trainer *t);
 int trainer_enter_working(gs_trainer *t);
+/* The same without a look at what has come, which the next call will do: for what is asked of each of
+ * many parameters, one after the other. */
+int trainer_enter_briefly(gs_trainer *t);
 void trainer_exit(gs_trainer *t);
 
 /* How many forks lie between this process and the one that first connected a trainer. */
@@ -566,6 +569,17 @@ static inline uint64_t block_first_elem(const gs_param *p, uint32_t i)
 static inline uint64_t block_elems(const gs_param *p, uint32_t i)
 {
 	return i + 1 < p->blocks ? p->block_elems : p->elems - block_first_elem(p, i);
+}
+
+/* Of a list of n, at parameter i: what a later one's turn needs is on its way meanwhile. */
+static inline void param_fetch(gs_param *const *p, uint32_t i, uint32_t n)
+{
+	enum { AHEAD = 8 };
+
+	if (i + AHEAD >= n || !p[i + AHEAD])
+		return;
+	for (size_t off = 0; off < offsetof(gs_param, old); off += 64)
+		__builtin_prefetch((const char *)p[i + AHEAD] + off);
 }
 
 /* Which slot push number `push` of a connection goes into. (Initial weights are all taken before the

@@ -41,5 +41,6 @@ TCase *strangers_case(void);
 TCase *rogue_case(void);
 TCase *resume_case(void);
 TCase *zcopy_case(void);
+TCase *packs_case(void);
 
 #endif

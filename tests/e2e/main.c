@@ -22,7 +22,7 @@ static TCase *(*const cases[])(void) = {
     rows_case,     rows_bad_case,   hashed_case,
     hostile_case,  checkpoint_case, restore_case,    saving_case,   rejoin_case,
     policy_case,   resume_case,     access_case,     strangers_case, rogue_case,
-    zcopy_case,
+    zcopy_case,    packs_case,
 };
 
 int main(int argc, char **argv)

@@ -160,10 +160,15 @@ void raw_hello_again(struct raw *r, int32_t rank, const uint8_t *session)
 
 void raw_declare(struct raw *r, const struct wire_param *param, uint32_t n)
 {
-	struct wire_msg msg = {.kind = WIRE_DECLARE, .declare = {.last = true, .n = n}};
+	for (uint32_t i = 0, m; i < n; i += m) {
+		struct wire_msg msg = {.kind = WIRE_DECLARE};
 
-	memcpy(msg.declare.param, param, n * sizeof(*param));
-	raw_send(r, &msg);
+		m = n - i < WIRE_PARAMS_MAX ? n - i : WIRE_PARAMS_MAX;
+		msg.declare.last = i + m == n;
+		msg.declare.n = m;
+		memcpy(msg.declare.param, param + i, m * sizeof(*param));
+		raw_send(r, &msg);
+	}
 }
 
 void raw_take_grant(struct raw *r)
