@@ -19,7 +19,7 @@
 
 #define AUTH_NONCE_LEN   32u
 #define AUTH_MAC_LEN     32u
-#define AUTH_BINDING_LEN 64u
+#define AUTH_BINDING_MAX 512u
 
 struct auth_key; /* in memory that is locked, and kept out of core dumps, where that is allowed */
 
@@ -42,7 +42,8 @@ struct auth_transcript {
 	int32_t rank;
 	const char *name;
 	const uint8_t *session; /* 16 bytes; NULL: none */
-	uint8_t binding[AUTH_BINDING_LEN];
+	uint8_t binding[AUTH_BINDING_MAX];
+	uint32_t binding_len;
 };
 
 void auth_prove(const struct auth_key *key, enum auth_side side, const struct auth_transcript *t,

@@ -51,7 +51,7 @@ void auth_prove(const struct auth_key *key, enum auth_side side, const struct au
 	add_number(&st, (uint32_t)t->rank);
 	add(&st, t->name, strlen(t->name));
 	add(&st, t->session, t->session ? SESSION_LEN : 0);
-	add(&st, t->binding, sizeof(t->binding));
+	add(&st, t->binding, t->binding_len);
 	crypto_auth_hmacsha256_final(&st, mac);
 	sodium_memzero(&st, sizeof(st));
 }

@@ -83,8 +83,12 @@ enum wire_error_code {
 	WIRE_E_STORE,    /* no checkpoint could be written */
 };
 
+#define WIRE_RAILS_MAX 8u
+
 struct wire_ref { /* a transport's reference to a region */
 	uint64_t addr, len, key;
+	uint32_t more; /* keys of further rails */
+	uint64_t more_key[WIRE_RAILS_MAX - 1];
 };
 
 /* Names are printable ASCII; texts are any bytes but control characters (line ends and tabs are

@@ -265,6 +265,26 @@ static int check_error(const struct wire_error *e, int err)
 	return rc < 0 ? rc : check_text("text", e->text, sizeof(e->text), err);
 }
 
+static int check_ref(const char *field, const struct wire_ref *ref, int err)
+{
+	if (ref->more > WIRE_RAILS_MAX - 1)
+		return err_set(err, "%s.more_key: %u keys; the limit is %u", field, ref->more,
+			       WIRE_RAILS_MAX - 1);
+	return 0;
+}
+
+/* What the last one has, others don't. */
+static int check_grant(const struct wire_grant *g, int err)
+{
+	int rc = check_count("place", g->n, WIRE_PARAMS_MAX, g->last, err);
+
+	if (rc == 0 && g->last)
+		rc = check_ref("weights", &g->weights, err);
+	if (rc == 0 && g->last)
+		rc = check_ref("slot_mem", &g->slot_mem, err);
+	return rc;
+}
+
 static int check_body(const struct wire_msg *msg, int err)
 {
 	switch (msg->kind) {
@@ -275,7 +295,9 @@ static int check_body(const struct wire_msg *msg, int err)
 	case WIRE_DECLARE:
 		return check_declare(&msg->declare, err);
 	case WIRE_GRANT:
-		return check_count("place", msg->grant.n, WIRE_PARAMS_MAX, msg->grant.last, err);
+		return check_grant(&msg->grant, err);
+	case WIRE_ATTACH:
+		return check_ref("mailbox", &msg->attach.mailbox, err);
 	case WIRE_ERROR:
 		return check_error(&msg->error, err);
 	case WIRE_SET_RATE:
@@ -288,7 +310,6 @@ static int check_body(const struct wire_msg *msg, int err)
 	case WIRE_PROOF:
 	case WIRE_SAVE:
 	case WIRE_RATE_SET:
-	case WIRE_ATTACH:
 	case WIRE_READY:
 	case WIRE_INIT_DONE:
 	case WIRE_START:

@@ -118,7 +118,13 @@ static int get_ref(const char *field, const Gradslot__Ref *from, struct wire_ref
 {
 	if (!from)
 		return err_set(EPROTO, "%s: missing", field);
+	if (from->n_more_key > WIRE_RAILS_MAX - 1)
+		return err_set(EPROTO, "%s.more_key: %zu keys; the limit is %u", field,
+			       from->n_more_key, WIRE_RAILS_MAX - 1);
 	*out = (struct wire_ref){.addr = from->addr, .len = from->len, .key = from->key};
+	out->more = (uint32_t)from->n_more_key;
+	if (out->more)
+		memcpy(out->more_key, from->more_key, out->more * sizeof(out->more_key[0]));
 	return 0;
 }
 

@@ -89,6 +89,8 @@ static Gradslot__Ref *put_ref(const struct wire_ref *ref, Gradslot__Ref *out)
 	out->addr = ref->addr;
 	out->len = ref->len;
 	out->key = ref->key;
+	out->n_more_key = ref->more;
+	out->more_key = (uint64_t *)(uintptr_t)ref->more_key;
 	return out;
 }
 

@@ -16,7 +16,7 @@
 #include "transport/uri.h"
 
 _Static_assert(WIRE_NONCE_LEN == AUTH_NONCE_LEN && WIRE_MAC_LEN == AUTH_MAC_LEN &&
-	       TP_BINDING_LEN == AUTH_BINDING_LEN, "one length each");
+	       TP_BINDING_MAX == AUTH_BINDING_MAX, "one length each");
 
 struct access {
 	struct wire_hello hello;
@@ -77,7 +77,7 @@ static struct auth_transcript transcript(const struct session *s)
 
 	memcpy(t.trainer_nonce, a->hello.nonce, sizeof(t.trainer_nonce));
 	memcpy(t.server_nonce, a->nonce, sizeof(t.server_nonce));
-	tp_conn_binding(s->conn, t.binding);
+	t.binding_len = (uint32_t)tp_conn_binding(s->conn, t.binding);
 	return t;
 }
 

@@ -30,6 +30,7 @@ static struct poller *pick_poller(struct srv *srv)
 static void enlist(struct srv *srv, struct session *s, struct tp_conn *conn)
 {
 	s->conn = conn;
+	s->all_rails = (1u << tp_conn_limits(conn).rails) - 1;
 	s->since = clock_ns();
 	s->deadline = s->since + control_talk_ns(srv);
 	snprintf(s->who, sizeof(s->who), "trainer at %s", tp_conn_peer(conn));

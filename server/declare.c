@@ -92,11 +92,18 @@ static int seal_table(struct srv *srv, const struct session *s)
 	return 0;
 }
 
+static struct wire_ref as_told(const struct tp_region *region)
+{
+	struct tp_ref ref = tp_region_ref(region);
+	struct wire_ref told = {.addr = ref.addr, .len = ref.len, .key = ref.key, .more = ref.more};
+
+	memcpy(told.more_key, ref.more_key, sizeof(told.more_key));
+	return told;
+}
+
 static void send_grant(struct session *s)
 {
 	const struct table *t = srv_table(s->srv);
-	struct tp_ref w = tp_region_ref(s->weights_region), m = tp_region_ref(s->slot_region);
-
 	for (uint32_t i = 0; i < t->params; i += WIRE_PARAMS_MAX) {
 		struct wire_msg msg = {.kind = WIRE_GRANT};
 		struct wire_grant *g = &msg.grant;
@@ -107,8 +114,8 @@ static void send_grant(struct session *s)
 			g->last = true;
 			g->slots = t->slots;
 			g->blocks = t->blocks;
-			g->weights = (struct wire_ref){.addr = w.addr, .len = w.len, .key = w.key};
-			g->slot_mem = (struct wire_ref){.addr = m.addr, .len = m.len, .key = m.key};
+			g->weights = as_told(s->weights_region);
+			g->slot_mem = as_told(s->slot_region);
 		}
 		dialog_send(s, &msg);
 	}

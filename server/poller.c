@@ -88,9 +88,6 @@ static float head_float(const float *at)
 /* What the trainer says about the push that this slot's gradient is a part of. */
 bool poller_head(struct session *s, struct slot *slot)
 {
-	const struct table *t = s->table;
-	const struct param *p = t->block[slot->block].param;
-	uint64_t *pushes = &s->pushes[p->id];
 	float weight = head_float(&slot->head->weight), scale = head_float(&slot->head->scale);
 
 	if (!layout_factor_ok(weight) || !layout_factor_ok(scale)) {
@@ -101,9 +98,8 @@ bool poller_head(struct session *s, struct slot *slot)
 	slot->weight = weight;
 	slot->scale = scale;
 	slot->seen = __atomic_load_n(&slot->head->seen, __ATOMIC_RELAXED);
-	if (slot->block == p->place.first_block)
-		++*pushes;
-	slot->push = *pushes;
+	/* Blocks of one push may come in any order: by several rails. */
+	slot->push = ++s->pushes[slot->block];
 	return true;
 }
 
@@ -116,13 +112,26 @@ static void enqueue(struct session *s, struct slot *slot, enum item_kind kind, b
 	srv_post(s->srv, slot->item.home, &slot->item);
 }
 
-/* Sync: within the step that is being made. */
-static bool step_is_open(struct session *s, uint32_t block)
+/* The step of the next gradient that comes by this rail. */
+static uint64_t posting_by(const struct session *s, uint8_t rail)
 {
-	if (s->posting == round_step(&s->srv->round))
-		return true;
+	return s->posting + (s->passing >> rail & 1);
+}
+
+static void not_released(struct session *s, uint32_t block, uint8_t rail, uint64_t step)
+{
 	violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
-		  " is not released", block, s->posting, round_step(&s->srv->round));
+		  " is not released", block, posting_by(s, rail), step);
+}
+
+/* Sync: within the step that is being made. */
+static bool step_is_open(struct session *s, uint32_t block, uint8_t rail)
+{
+	uint64_t step = round_step(&s->srv->round);
+
+	if (posting_by(s, rail) == step)
+		return true;
+	not_released(s, block, rail, step);
 	return false;
 }
 
@@ -156,15 +165,14 @@ static struct slot *claimed_gradient(struct session *s, const struct imm *imm, u
 	return slot && poller_head(s, slot) ? slot : NULL;
 }
 
-/* The trainer may send gradients now. */
-static bool step_allows(struct session *s, uint32_t block)
+/* The trainer may send gradients now, by this rail. */
+static bool step_allows(struct session *s, uint32_t block, uint8_t rail)
 {
 	if (s->srv->opt.mode == SRV_SYNC)
-		return step_is_open(s, block);
-	if (s->srv->opt.mode == SRV_ASYNC || may_pass(s))
+		return step_is_open(s, block, rail);
+	if (s->srv->opt.mode == SRV_ASYNC || (may_pass(s) && !(s->passing >> rail & 1)))
 		return true;
-	violation(s, "block %u: a gradient of step %" PRIu64 " while step %" PRIu64
-		  " is not released", block, s->posting, s->posting - 1);
+	not_released(s, block, rail, posting_by(s, rail) - 1);
 	return false;
 }
 
@@ -192,11 +200,11 @@ static void take_gradient(struct session *s, struct slot *slot, bool packed, boo
 	enqueue(s, slot, ITEM_GRAD, notify);
 }
 
-static void on_gradient(struct session *s, const struct imm *imm, uint32_t len)
+static void on_gradient(struct session *s, const struct imm *imm, uint32_t len, uint8_t rail)
 {
 	struct slot *slot = claimed_gradient(s, imm, len);
 
-	if (!slot || !step_allows(s, imm->block))
+	if (!slot || !step_allows(s, imm->block, rail))
 		return;
 	if (srv_is_sync(s->srv) && !of_table(s, imm) && !is_first(s, imm->block))
 		return;
@@ -241,12 +249,12 @@ static bool claim_pack(struct session *s, const struct pack *pack, const struct 
 	return true;
 }
 
-static void on_pack(struct session *s, const struct imm *imm, uint32_t len)
+static void on_pack(struct session *s, const struct imm *imm, uint32_t len, uint8_t rail)
 {
 	const struct table *t = srv_table(s->srv);
 	const struct pack *pack = &t->pack[imm->block - t->blocks];
 
-	if (!poller_length(s, imm, len, pack->bytes) || !step_allows(s, pack->block) ||
+	if (!poller_length(s, imm, len, pack->bytes) || !step_allows(s, pack->block, rail) ||
 	    !claim_pack(s, pack, imm))
 		return;
 	count_taken(s, pack->n);
@@ -303,8 +311,19 @@ static void on_pull(struct session *s, const struct imm *imm, uint32_t len)
 		session_queue(s, &pull->item);
 }
 
-/* A barrier counts by step: the one just passed, said again, changes nothing. */
-static void on_barrier(struct session *s, const struct imm *imm)
+/* It came by all rails. */
+static void pass(struct session *s)
+{
+	s->passing = 0;
+	s->pass_step = s->posting++;
+	if (s->srv->opt.mode == SRV_SYNC)
+		session_queue(s, &s->pass);
+	else
+		session_settled_one(s);
+}
+
+/* A barrier counts by step and rail: the one just passed, said again, changes nothing. */
+static void on_barrier(struct session *s, const struct imm *imm, uint8_t rail)
 {
 	enum srv_mode mode = s->srv->opt.mode;
 
@@ -317,11 +336,9 @@ static void on_barrier(struct session *s, const struct imm *imm)
 			  " is next and step %" PRIu64 " is not released", imm->step, s->posting,
 			  s->posting - 1);
 	} else {
-		s->pass_step = s->posting++;
-		if (mode == SRV_SYNC)
-			session_queue(s, &s->pass);
-		else
-			session_settled_one(s);
+		s->passing |= 1u << rail;
+		if (s->passing == s->all_rails)
+			pass(s);
 	}
 }
 
@@ -340,11 +357,11 @@ static void on_imm(struct session *s, const struct tp_event *ev)
 	if ((state == SESSION_ACTIVE || state == SESSION_INITIALISING) && s->heard != s->data_after)
 		violation(s, "data behind a message that ends it (bye, init_done)");
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_GRAD && is_pack(s, &imm))
-		on_pack(s, &imm, ev->len);
+		on_pack(s, &imm, ev->len, ev->rail);
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_GRAD)
-		on_gradient(s, &imm, ev->len);
+		on_gradient(s, &imm, ev->len, ev->rail);
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_BARRIER)
-		on_barrier(s, &imm);
+		on_barrier(s, &imm, ev->rail);
 	else if (state == SESSION_ACTIVE && imm.kind == IMM_PULL)
 		on_pull(s, &imm, ev->len);
 	else if (state == SESSION_INITIALISING && imm.kind == IMM_INIT)

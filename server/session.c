@@ -135,7 +135,7 @@ static int make_lanes(struct session *s, const struct table *t)
 	s->pack_done = calloc(t->packs + 1, sizeof(*s->pack_done));
 	s->pull = calloc(t->blocks, sizeof(*s->pull));
 	s->credit = calloc(t->blocks, sizeof(*s->credit));
-	s->pushes = calloc(t->params, sizeof(*s->pushes));
+	s->pushes = calloc(t->blocks, sizeof(*s->pushes));
 	if (t->backups_len)
 		s->backup = aligned_alloc(LAYOUT_ALIGN, t->backups_len);
 	if (!s->slot || !s->pull || !s->credit || !s->pushes || !s->last_step || !s->pack_done ||
@@ -208,8 +208,11 @@ int session_attach(struct session *s, const struct wire_ref *mailbox)
 {
 	const struct table *t = srv_table(s->srv);
 	uint64_t need = t->mailbox_len;
-	struct tp_ref ref = {.addr = mailbox->addr, .len = mailbox->len, .key = mailbox->key};
+	struct tp_ref ref = {.addr = mailbox->addr, .len = mailbox->len, .key = mailbox->key,
+			     .more = mailbox->more};
 
+	_Static_assert(sizeof(ref.more_key) == sizeof(mailbox->more_key), "as many rails");
+	memcpy(ref.more_key, mailbox->more_key, sizeof(ref.more_key));
 	if (ref.len < need)
 		return err_set(EPROTO, "the mailbox has %" PRIu64 " bytes, %" PRIu64 " are needed",
 			       ref.len, need);

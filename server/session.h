@@ -21,7 +21,12 @@
  *     Only then is the trainer told.
  *  3. Words that are written to the trainer only grow; a repeated write is harmless.
  *  4. No data is taken behind a message that has yet to be answered: what follows a bye never
- *     reaches a parameter, however late the control thread reads the bye.
+ *     reaches a parameter, however late the control thread reads the bye. (Messages come by rail 0:
+ *     of what went by others, a trainer sends a bye only once it knows that it was taken.)
+ *  5. A step is passed when its barrier came by each rail. Behind the barrier of a step a rail carries
+ *     no gradient before the step is released, which follows the barriers of all rails. So a gradient
+ *     is of the step that the session is posting, by whichever rail it came, and one step's never
+ *     meet another's.
  */
 #ifndef GS_SERVER_SESSION_H
 #define GS_SERVER_SESSION_H
@@ -181,6 +186,8 @@ struct session {
 	/* poller */
 	uint64_t posting;     /* sync, ssp: the step of its next gradient; control sets it before
 			       * ACTIVE */
+	uint32_t passing;     /* bit r: its barrier came by rail r */
+	uint32_t all_rails;   /* bits of all of them; control sets it when it is connected */
 	uint64_t last_pushed; /* sync: the step of its last gradient */
 	uint64_t *last_step;  /* [block]; sync, dense: the same of each, also of its rank's last session */
 	bool early;           /* early_note is under way */
@@ -204,7 +211,7 @@ struct session {
 	struct tp_region *weights_region, *slot_region, *words_region, *bounce_region;
 	struct tp_remote *mailbox;
 	struct slot *slot;     /* [block * slots + s] */
-	uint64_t *pushes;      /* poller; [param]: begun so far */
+	uint64_t *pushes;      /* poller; [block]: that came so far. Control: those it begins with */
 	_Atomic uint64_t *pack_done; /* [pack]; async, ssp: gradients of whole packs that were applied */
 	struct part *part;     /* [param]; tables' actors */
 	struct part_claim *claim; /* [param]; poller */

@@ -309,9 +309,11 @@ static void seed_param(struct session *s, const struct param *p, bool counted)
 		atomic_store_explicit(word(s, layout_kept_off(t->blocks, b)), kept,
 				      memory_order_relaxed);
 	}
-	for (uint32_t b = first; counted && b < end; b++)
-		atomic_store_explicit(word(s, layout_credit_off(b)),
-				      session_kept(s, b) - least, memory_order_relaxed);
+	for (uint32_t b = first; counted && b < end; b++) {
+		s->pushes[b] = session_kept(s, b) - least;
+		atomic_store_explicit(word(s, layout_credit_off(b)), s->pushes[b],
+				      memory_order_relaxed);
+	}
 }
 
 void session_seed_words(struct session *s)

@@ -12,7 +12,7 @@
 #include "trainer/trainer.h"
 
 _Static_assert(WIRE_NONCE_LEN == AUTH_NONCE_LEN && WIRE_MAC_LEN == AUTH_MAC_LEN &&
-		   TP_BINDING_LEN == AUTH_BINDING_LEN,
+		   TP_BINDING_MAX == AUTH_BINDING_MAX,
 	       "one length each");
 
 int access_open(struct access *a, const char *key_file)
@@ -47,7 +47,7 @@ static struct auth_transcript transcript(const gs_trainer *t)
 
 	memcpy(ts.trainer_nonce, a->hello.nonce, sizeof(ts.trainer_nonce));
 	memcpy(ts.server_nonce, a->server_nonce, sizeof(ts.server_nonce));
-	tp_conn_binding(t->link.conn, ts.binding);
+	ts.binding_len = (uint32_t)tp_conn_binding(t->link.conn, ts.binding);
 	return ts;
 }
 

@@ -164,6 +164,7 @@ int connect_once(gs_trainer *t, uint64_t deadline)
 		return rc;
 	pthread_mutex_lock(&t->lock);
 	t->load_store = tp_conn_limits(t->link.conn).load_store;
+	t->link.rails = tp_conn_limits(t->link.conn).rails;
 	snprintf(t->transport, sizeof(t->transport), "%s", tp_conn_transport(t->link.conn));
 	rc = greet(t, ms_of_try(t, deadline));
 	pthread_mutex_unlock(&t->lock);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ordered pulls: the server is asked, block by block, in the order in which gradients go; it writes
- * the weights into the landing area once it gets there.
+ * the weights into the landing area once it gets there. A block that is updated by itself is asked for
+ * behind its gradient, by the same rail. One that is updated with all of its parameter has to wait for
+ * gradients that take other rails: there the parameter's pushes are waited for first.
  */
 #include "trainer/trainer.h"
 
@@ -23,6 +25,7 @@ int pull_queue_ask(gs_param *p, uint32_t first, uint32_t end)
 		    .remote = t->link.slot_mem,
 		    .offset = offsetof(struct layout_slots_head, pad),
 		    .len = 8,
+		    .rail = trainer_rail(t, p->first_block + i),
 		};
 
 		t->link.pull_asked[p->first_block + i] = 1;
@@ -38,6 +41,8 @@ int pull_queue(gs_trainer *t, const struct pull *pull)
 
 	if (rc < 0)
 		return rc;
+	for (uint32_t i = 0; rc == 0 && i < pull->n; i++)
+		rc = push_await_rails(pull->param[i]);
 	for (uint32_t i = 0; rc == 0 && i < pull->n; i++)
 		rc = pull_queue_ask(pull->param[i], 0, pull->param[i]->blocks);
 	for (uint32_t i = 0; i < pull->n; i++)

@@ -5,8 +5,8 @@
  * a *run*, which is read like one; what is long is read in pieces, all of them under way at once,
  * and a piece is copied out while those behind it are still coming.
  *
- * READs of one connection end in the order in which they were posted, so counting is enough to know
- * which pieces are there. A run's READs are counted at its first parameter.
+ * All READs of a run take one rail, where they end in the order in which they were posted: so counting is
+ * enough to know which pieces are there. A run's READs are counted at its first parameter.
  */
 #include "trainer/trainer.h"
 
@@ -60,6 +60,7 @@ static int add(struct chain *chain, gs_param *p, struct tp_op op)
 	op.flags = TP_F_SIGNAL;
 	op.remote = p->t->link.weights;
 	op.cookie = (uintptr_t)p;
+	op.rail = trainer_rail(p->t, p->first_block);
 	p->pull_left++;
 	return chain_add(chain, &op);
 }

@@ -5,7 +5,8 @@
  * part of it) and is copied out from there. Version words land in the local arena: of all blocks, those
  * from before, then those from after. Relaxed reads are pull_runs.c's.
  *
- * Every READ is signalled: only its completion says that its bytes are there.
+ * Every READ is signalled: only its completion says that its bytes are there. A block's READs, version
+ * words included, take its rail.
  */
 #include "trainer/trainer.h"
 
@@ -25,6 +26,7 @@ static struct tp_op read_data(gs_param *p, uint32_t i, uint32_t end, unsigned fl
 	    .offset = p->weights_off + at,
 	    .len = to * p->weight_size - at,
 	    .cookie = (uintptr_t)p,
+	    .rail = trainer_rail(t, p->first_block + i),
 	};
 }
 
@@ -41,6 +43,7 @@ static struct tp_op read_version(gs_param *p, uint32_t block, enum pull_scratch 
 	    .offset = layout_version_off(block),
 	    .len = 8,
 	    .cookie = (uintptr_t)p,
+	    .rail = trainer_rail(t, block),
 	};
 }
 
@@ -50,7 +53,6 @@ static int add(struct chain *chain, gs_param *p, struct tp_op op)
 	return chain_add(chain, &op);
 }
 
-/* The word was read before the data: an age that is counted from it is never too small. */
 static void note_seen(const struct pull *pull)
 {
 	for (uint32_t i = 0; i < pull->n; i++) {
@@ -62,13 +64,18 @@ static void note_seen(const struct pull *pull)
 
 int pull_read_blocks(struct chain *chain, gs_param *p, uint32_t first, uint32_t end)
 {
-	return add(chain, p, read_data(p, first, end, 0));
+	struct tp_op op = read_data(p, first, end, 0);
+
+	/* One rail for all of a parameter's: they have to end in their order. */
+	op.rail = trainer_rail(p->t, p->first_block);
+	return add(chain, p, op);
 }
 
 int pull_read_words(struct chain *chain, gs_param *p, uint32_t first, uint32_t end)
 {
 	struct tp_op op = read_version(p, first, PULL_BEFORE, 0);
 
+	op.rail = trainer_rail(p->t, p->first_block);
 	op.len = (end - first) * sizeof(uint64_t);
 	return add(chain, p, op);
 }

@@ -73,6 +73,12 @@ int push_wait_for(gs_param *p, uint64_t pushes)
 	return pushes == 0 ? 0 : trainer_wait(p->t, is_credited, &w, 0, "a free slot");
 }
 
+/* In sync mode a step's gradients are in the weights when it is released, and not before. */
+int push_await_rails(gs_param *p)
+{
+	return p->t->link.rails == 1 || trainer_is_sync(p->t) ? 0 : push_wait_for(p, p->out.pushes);
+}
+
 /* The slot of the next push. In sync mode the release of a step is the credit for all of it, and a
  * step is pushed only once the one before it is released: the slot is free. */
 static int wait_for_slot(gs_trainer *t, gs_param *p)
@@ -91,18 +97,38 @@ bool push_is_in(const gs_param *p, uint32_t i, uint64_t push)
 	return trainer_is_sync(t) ? skip && p->push_step == t->first_step : push < skip;
 }
 
-/* Behind the last block that is to be sent. */
-static uint32_t end_of_sent(const gs_param *p, uint64_t push)
-{
-	uint32_t end = p->blocks;
+/* Blocks of a push by the rail that they take; those that are to be sent. */
+struct route {
+	uint32_t rails;                /* bits of those that carry any */
+	uint32_t end[TP_RAILS_MAX];    /* behind the last one that a rail carries */
+};
 
-	while (end > 0 && push_is_in(p, end - 1, push))
-		end--;
-	return end;
+static void find_route(const gs_param *p, uint64_t push, struct route *route)
+{
+	const gs_trainer *t = p->t;
+	uint32_t all = (1u << t->link.rails) - 1;
+
+	route->rails = 0;
+	for (uint32_t i = p->blocks; i > 0 && route->rails != all; i--) {
+		uint8_t rail = trainer_rail(t, p->first_block + i - 1);
+
+		if ((route->rails >> rail & 1) || push_is_in(p, i - 1, push))
+			continue;
+		route->rails |= 1u << rail;
+		route->end[rail] = i;
+	}
 }
 
-/* Async: one answer a push, when its last block is applied. Sync: the release answers. Initial
- * weights are answered in both. */
+static bool nothing_to_send(const gs_param *p, uint64_t push)
+{
+	struct route route;
+
+	find_route(p, push, &route);
+	return route.rails == 0;
+}
+
+/* Async: one answer a push and rail, when the last block that it carries is applied (by another it may
+ * be applied later). Sync: the release answers. Initial weights are answered in both. */
 bool push_wants_answer(const gs_param *p, enum imm_kind kind)
 {
 	return kind == IMM_INIT || !trainer_is_sync(p->t);
@@ -133,10 +159,12 @@ bool push_head_changes(gs_param *p, uint32_t slot, const struct layout_push_head
 }
 
 /* If it is anything that the server was not told for this slot before. Over shm the head is the
- * server's memory; over a network its copy is sent ahead. */
+ * server's memory; over a network its copy is sent ahead, by each of the rails. (One that carries
+ * nothing of the push is left out: nobody would know when what went there has arrived.) */
 int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
-		   const struct layout_push_head *head)
+		   const struct layout_push_head *head, uint32_t rails)
 {
+	int rc = 0;
 	gs_trainer *t = p->t;
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
@@ -149,7 +177,11 @@ int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
 
 	if (!push_head_changes(p, slot, head))
 		return 0;
-	return t->link.local ? chain_add(chain, &op) : 0;
+	for (; t->link.local && rc == 0 && rails; rails &= rails - 1) {
+		op.rail = (uint8_t)__builtin_ctz(rails);
+		rc = chain_add(chain, &op);
+	}
+	return rc;
 }
 
 /* Where it is sent from. */
@@ -160,47 +192,65 @@ static const uint8_t *push_source(const gs_param *p, uint64_t push)
 	return lent->at ? lent->at : push_slot(p, push);
 }
 
-/* Blocks first .. end-1, from the ring or what was lent, but those that the server has. */
-static int post_blocks(gs_param *p, enum imm_kind kind, uint64_t push, uint32_t first, uint32_t end,
-		       const struct layout_push_head *head)
+struct batch {
+	enum imm_kind kind;
+	uint64_t push;
+	uint32_t first, end; /* blocks */
+};
+
+static int post_block(struct chain *chain, gs_param *p, const struct batch *b, uint32_t i, bool last)
 {
 	gs_trainer *t = p->t;
-	uint32_t slot = push_slot_index(&p->out, push, t->link.slots), last = end_of_sent(p, push);
+	uint32_t slot = push_slot_index(&p->out, b->push, t->link.slots);
 	const struct lent *lent = &p->out.lent[slot];
+	uint64_t at = block_first_elem(p, i) * p->grad_size;
+	struct tp_op op = {
+	    .kind = TP_OP_WRITE,
+	    .flags = TP_F_IMM,
+	    .imm = imm_block(b->kind, p->first_block + i, slot, last && push_wants_answer(p, b->kind)),
+	    .local = (uint8_t *)(uintptr_t)push_source(p, b->push) + at,
+	    .region = lent->at ? lent->region : t->link.local_region,
+	    .remote = t->link.slot_mem,
+	    .offset = p->slots_off + slot * p->slots_stride + at,
+	    .len = block_elems(p, i) * p->grad_size,
+	    .rail = trainer_rail(t, p->first_block + i),
+	};
+
+	if (lent->at && last) { /* where anything is lent there is one rail */
+		op.flags |= TP_F_SIGNAL;
+		op.cookie = lend_cookie(lent);
+	}
+	return push_is_in(p, i, b->push) ? 0 : chain_add(chain, &op);
+}
+
+/* From the ring or what was lent, but the blocks that the server has; rail by rail, so that each gets its
+ * own as one chain. */
+static int post_blocks(gs_param *p, const struct batch *b, const struct layout_push_head *head)
+{
+	gs_trainer *t = p->t;
 	struct chain chain;
+	struct route route;
 	int rc = 0;
 
 	chain_begin(&chain, t);
+	find_route(p, b->push, &route);
 	if (head)
-		rc = push_head_post(&chain, p, slot, head);
+		rc = push_head_post(&chain, p, push_slot_index(&p->out, b->push, t->link.slots),
+				    head, route.rails);
+	for (uint32_t k = 0; k < t->link.rails && b->first + k < b->end; k++) {
+		uint8_t rail = trainer_rail(t, p->first_block + b->first + k);
 
-	for (uint32_t i = first; rc == 0 && i < end; i++) {
-		uint64_t at = block_first_elem(p, i) * p->grad_size;
-		struct tp_op op = {
-		    .kind = TP_OP_WRITE,
-		    .flags = TP_F_IMM,
-		    .imm = imm_block(kind, p->first_block + i, slot,
-				     push_wants_answer(p, kind) && i + 1 == last),
-		    .local = (uint8_t *)(uintptr_t)push_source(p, push) + at,
-		    .region = lent->at ? lent->region : t->link.local_region,
-		    .remote = t->link.slot_mem,
-		    .offset = p->slots_off + slot * p->slots_stride + at,
-		    .len = block_elems(p, i) * p->grad_size,
-		};
-
-		if (lent->at && i + 1 == last) {
-			op.flags |= TP_F_SIGNAL;
-			op.cookie = lend_cookie(lent);
-		}
-		if (!push_is_in(p, i, push))
-			rc = chain_add(&chain, &op);
+		for (uint32_t i = b->first + k; rc == 0 && i < b->end; i += t->link.rails)
+			rc = post_block(&chain, p, b, i, i + 1 == route.end[rail]);
 	}
 	return rc < 0 ? rc : chain_flush(&chain);
 }
 
 int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head)
 {
-	return post_blocks(p, IMM_GRAD, push, 0, p->blocks, head);
+	struct batch all = {IMM_GRAD, push, 0, p->blocks};
+
+	return post_blocks(p, &all, head);
 }
 
 static uint32_t end_of_piece(const gs_param *p, uint32_t first)
@@ -240,8 +290,8 @@ static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const void 
 			copy_piece(p, slot, src, first, end);
 		pthread_mutex_lock(&t->lock);
 		struct layout_push_head head = push_head(p, 0, 0);
-		rc = post_blocks(p, kind, push, first, end,
-				 first == 0 && kind == IMM_GRAD ? &head : NULL);
+		struct batch b = {kind, push, first, end};
+		rc = post_blocks(p, &b, first == 0 && kind == IMM_GRAD ? &head : NULL);
 		pthread_mutex_unlock(&t->lock);
 	}
 	return rc;
@@ -377,7 +427,7 @@ static int make_push(gs_param *p, const void *grad, float scale, bool lend)
 	pthread_mutex_lock(&t->lock);
 	if (rc < 0)
 		return rc;
-	if (sends && end_of_sent(p, push) == 0)
+	if (sends && nothing_to_send(p, push))
 		lend_take_back(p, push);
 	push_made(p);
 	p->accumulated = 0;

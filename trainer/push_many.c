@@ -172,6 +172,7 @@ static int post_heads(const struct batch *b, struct chain *chain)
 	    .remote = t->link.slot_mem,
 	    .offset = p->heads_off + b->slot * p->heads_stride,
 	    .len = (end - first) * sizeof(head),
+	    .rail = trainer_rail(t, p->first_block),
 	};
 	return chain_add(chain, &op);
 }
@@ -191,6 +192,7 @@ static int post(const struct batch *b)
 	    .remote = t->link.slot_mem,
 	    .offset = p->slots_off + b->slot * p->slots_stride,
 	    .len = b->pack->bytes,
+	    .rail = trainer_rail(t, p->first_block),
 	};
 	chain_begin(&chain, t);
 	int rc = post_heads(b, &chain);

@@ -81,8 +81,9 @@ int rows_post(gs_param *p, uint64_t push, const struct layout_push_head *head)
 	    .remote = t->link.slot_mem,
 	    .offset = p->slots_off + slot * p->slots_stride,
 	    .len = layout_slot_bytes(head->rows, param_dim(p) * p->grad_size),
+	    .rail = trainer_rail(t, p->first_block),
 	};
-	int rc = push_head_post(&chain, p, slot, head);
+	int rc = push_head_post(&chain, p, slot, head, 1u << op.rail);
 
 	if (rc == 0)
 		rc = chain_add(&chain, &op);

@@ -53,6 +53,7 @@ static int ask(gs_param *p, uint32_t n)
 	    .remote = t->link.slot_mem,
 	    .offset = p->request_off,
 	    .len = layout_request_bytes(n),
+	    .rail = trainer_rail(t, p->first_block),
 	};
 
 	t->link.pull_asked[p->first_block] = 1;

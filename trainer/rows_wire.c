@@ -4,7 +4,7 @@
  * and are asked for in that order, are one READ (a *run*). All runs of a batch are under way at
  * once; where weights may change meanwhile the version words of their blocks are read before all of
  * them and after all of them, with two fences in between: a run is whole if both say the same even
- * number.
+ * number. All take the table's rail: a fence holds within one alone.
  */
 #include "trainer/trainer.h"
 
@@ -112,6 +112,7 @@ static int post_pass(struct chain *chain, const struct batch *b, enum pass pass)
 		if (b->checked && is_whole(b, &run))
 			continue;
 		op.flags |= fence;
+		op.rail = trainer_rail(b->p->t, b->p->first_block);
 		fence = 0;
 		b->p->pull_left++;
 		rc = chain_add(chain, &op);

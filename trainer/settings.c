@@ -39,15 +39,18 @@ static bool rate_free(gs_trainer *t, void *arg)
 	return !t->rate_asked;
 }
 
-static int set_rate(gs_trainer *t, const gs_param *p, double lr)
+static int set_rate(gs_trainer *t, gs_param *p, double lr)
 {
 	struct wire_msg msg = {.kind = WIRE_SET_RATE, .set_rate = {.param = p->index, .rate = lr}};
 	int rc = trainer_wait(t, rate_free, NULL, 0, "another rate's turn");
 
 	if (rc < 0)
 		return rc;
+	/* Gradients that were pushed before are applied at the rate before. */
 	t->rate_asked = true;
-	rc = talk_send(t, &msg);
+	rc = push_await_rails(p);
+	if (rc == 0)
+		rc = talk_send(t, &msg);
 	if (rc == 0)
 		rc = trainer_wait(t, rate_free, NULL, 0, "the rate to hold");
 	trainer_changed(t);

@@ -137,12 +137,19 @@ static int adopt_grant(gs_trainer *t)
 	return adopt_packs(t);
 }
 
+static struct tp_ref as_meant(const struct wire_ref *told)
+{
+	struct tp_ref ref = {told->addr, told->len, told->key, .more = told->more};
+
+	_Static_assert(sizeof(ref.more_key) == sizeof(told->more_key), "as many rails");
+	memcpy(ref.more_key, told->more_key, sizeof(ref.more_key));
+	return ref;
+}
+
 static int attach_remotes(gs_trainer *t)
 {
-	struct tp_ref weights = {t->link.grant.weights.addr, t->link.grant.weights.len,
-				 t->link.grant.weights.key};
-	struct tp_ref slots = {t->link.grant.slot_mem.addr, t->link.grant.slot_mem.len,
-			       t->link.grant.slot_mem.key};
+	struct tp_ref weights = as_meant(&t->link.grant.weights);
+	struct tp_ref slots = as_meant(&t->link.grant.slot_mem);
 	int rc = tp_attach(t->link.conn, &weights, TP_PEER_READ, weights.len, &t->link.weights);
 
 	if (rc < 0)
@@ -298,9 +305,11 @@ static int make_memory(gs_trainer *t)
 static int get_ready(gs_trainer *t)
 {
 	struct tp_ref ref = tp_region_ref(t->link.mailbox_region);
-	struct wire_msg msg = {.kind = WIRE_ATTACH,
-			       .attach = {.mailbox = {ref.addr, ref.len, ref.key}}};
+	struct wire_msg msg = {
+	    .kind = WIRE_ATTACH,
+	    .attach = {.mailbox = {ref.addr, ref.len, ref.key, .more = ref.more}}};
 
+	memcpy(msg.attach.mailbox.more_key, ref.more_key, sizeof(ref.more_key));
 	t->expect = WIRE_READY;
 	int rc = talk_send(t, &msg);
 	if (rc < 0)

@@ -55,8 +55,13 @@ int step_post_barrier(gs_trainer *t)
 	    .len = sizeof(*source),
 	};
 
+	int rc = 0;
+
 	*source = t->step;
-	return trainer_post(t, &op, 1);
+	/* Behind what was pushed on each rail: it counts when it came by all. */
+	for (; rc == 0 && op.rail < t->link.rails; op.rail++)
+		rc = trainer_post(t, &op, 1);
+	return rc;
 }
 
 int step_post(gs_trainer *t)

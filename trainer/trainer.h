@@ -156,6 +156,7 @@ enum save { SAVE_NONE, SAVE_ASKED, SAVE_TOLD };
 struct link {
 	struct tp_conn *conn;
 	bool closed; /* TP_EV_CLOSED came */
+	uint32_t rails; /* of the connection: trainer_rail */
 	struct grant grant;
 	uint64_t mailbox_len;
 
@@ -294,6 +295,20 @@ void trainer_changed(gs_trainer *t);
  * polled first: what the server said before it went tells more. */
 int trainer_lost(gs_trainer *t, int rc);
 
+/* Rails. A block's gradients, initial weights, ordered pulls and READs all take the block's rail, so
+ * that between them the order is that of the calls; a table's take its first block's, and all of a pack's the same one. What goes ahead
+ * of a push (its head) goes ahead of it on every rail that carries some of it; a barrier is posted on
+ * each. Messages, and all that the server sends, take rail 0. */
+static inline uint8_t trainer_rail(const gs_trainer *t, uint32_t block)
+{
+	uint32_t pack;
+
+	if (t->link.rails == 1)
+		return 0;
+	pack = t->link.owner[block]->pack;
+	return (uint8_t)((pack ? pack : block) % t->link.rails);
+}
+
 /* Posts all, waits for room where there is none. */
 int trainer_post(gs_trainer *t, const struct tp_op *ops, int n);
 /* A post or a send gave rc < 0, with `rooms` = t->rooms before it. Waits for room on -EAGAIN: 0
@@ -389,6 +404,10 @@ int push_enter(gs_trainer *t, const gs_param *p);
 int push_allowed(const gs_trainer *t, const gs_param *p);
 /* Waits until all blocks of p have been credited with so many pushes. */
 int push_wait_for(gs_param *p, uint64_t pushes);
+/* Where what follows goes by another rail than some blocks of p, and must not overtake them: waits
+ * until all that was pushed to p is in the weights. Nothing where there is one rail, and in sync
+ * mode. */
+int push_await_rails(gs_param *p);
 /* The server has block i of the push from a connection before; of a table, in block 0, all. */
 bool push_is_in(const gs_param *p, uint32_t i, uint64_t push);
 /* A dense parameter that may be pushed now. -EINVAL, -EALREADY. */
@@ -398,7 +417,7 @@ int push_alone(gs_param *p, const void *grad);
 /* What goes ahead of a slot. `rows` and `flags`: of tables. */
 struct layout_push_head push_head(const gs_param *p, uint32_t rows, uint32_t flags);
 int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
-		   const struct layout_push_head *head);
+		   const struct layout_push_head *head, uint32_t rails);
 /* Posts what lies in the slot of a dense push, but the blocks that are in. */
 int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head);
 

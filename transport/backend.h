@@ -16,6 +16,10 @@
 #include "transport/transport.h"
 #include "transport/uri.h"
 
+#include <stdatomic.h>
+
+struct bundle;
+
 #define TP_DEPTH_MAX URI_DEPTH_MAX
 
 /* Heads of the public objects: a backend's own struct begins with one. */
@@ -28,6 +32,8 @@ struct tp_conn {
 	const struct tp_backend *backend;
 	struct tp_cq *cq;
 	void *user;
+	struct bundle *bundle; /* whose rail number `rail` it is; NULL: it is the user's */
+	uint8_t rail;
 	struct tp_limits limits; /* complete before the connection is handed out; then constant */
 	uint8_t binding[TP_BINDING_LEN]; /* likewise */
 	bool closed_given;       /* the generic CQ's: TP_EV_CLOSED was handed to the caller */
@@ -35,6 +41,30 @@ struct tp_conn {
 	char transport[192];
 	char reason[256]; /* written once, before TP_EV_CLOSED is handed out */
 };
+
+/* Whose a new connection is: copied into it before it is bound to its queue. */
+struct tp_owner {
+	void *user;
+	struct bundle *bundle; /* NULL: there is one rail, and no more of the following */
+	uint64_t bundle_id;    /* connecting side: what the hello says */
+	uint8_t rail, rails;
+	/* Connecting: another rail has failed, so nobody need wait for this one any longer; looked at
+	 * every TP_GIVE_UP_MS. NULL: there is none. */
+	const atomic_bool *given_up;
+};
+enum { TP_GIVE_UP_MS = 20 };
+
+static inline bool tp_given_up(const struct tp_owner *owner)
+{
+	return owner->given_up && atomic_load_explicit(owner->given_up, memory_order_relaxed);
+}
+
+static inline void tp_conn_own(struct tp_conn *conn, const struct tp_owner *owner)
+{
+	conn->user = owner->user;
+	conn->bundle = owner->bundle;
+	conn->rail = owner->rail;
+}
 
 struct tp_region {
 	struct tp_conn *conn;
@@ -81,10 +111,13 @@ struct tp_backend {
 		      struct tp_listener **out);
 	void (*listener_destroy)(struct tp_listener *listener);
 	int (*listener_fd)(const struct tp_listener *listener);
+	/* Rails of one bundle are gathered (gather.h) before any is taken, and then given out as one
+	 * connection (bundle_accept). */
 	int (*accept)(struct tp_listener *listener, struct tp_subcq *sub, void *user,
 		      struct tp_conn **out);
+	/* One rail. Several threads may connect at once. */
 	int (*connect)(const struct tp_uri *uri, const struct tp_options *opt,
-		       struct tp_subcq *sub, void *user, struct tp_conn **out);
+		       struct tp_subcq *sub, const struct tp_owner *owner, struct tp_conn **out);
 
 	int (*expose)(struct tp_conn *conn, struct tp_arena *arena, unsigned access,
 		      struct tp_region **out);
@@ -132,6 +165,13 @@ void tp_cq_nudge(struct tp_cq *cq);
 
 /* The backend's part of `cq`, made when there is none yet. Any thread. */
 int tp_cq_sub(struct tp_cq *cq, const struct tp_backend *backend, struct tp_subcq **out);
+/* Bundles whose rails are bound to it, and those of which some have ended: bundle.c. */
+struct tp_cq_bundles {
+	_Atomic uint32_t n;
+	struct bundle *ending; /* the polling thread's */
+};
+struct tp_cq_bundles *tp_cq_bundles(struct tp_cq *cq);
+
 /* Forgets events of a connection that is destroyed before its TP_EV_CLOSED was handed out. */
 void tp_cq_forget(struct tp_cq *cq, const struct tp_conn *conn);
 

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/spin.h"
 #include "transport/backend.h"
+#include "transport/bundle.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -39,6 +40,8 @@ struct tp_cq {
 	pthread_mutex_t add_lock; /* taken to add a part */
 	_Atomic(struct tp_subcq *) subs[SUBS_MAX];
 	atomic_uint nsubs;
+
+	struct tp_cq_bundles bundles;
 
 	atomic_bool woken;  /* tp_cq_wake was called and no wait ended for it yet */
 	atomic_uint asleep; /* 1: the poller is in epoll_wait, or about to be */
@@ -219,6 +222,39 @@ static void look_on_the_clock(struct tp_cq *cq)
 /* ---- polling ----------------------------------------------------------------------------------
  */
 
+struct tp_cq_bundles *tp_cq_bundles(struct tp_cq *cq)
+{
+	return &cq->bundles;
+}
+
+/* Where some connections have several rails. */
+static int merge_rails(struct tp_cq *cq, struct tp_event *ev, int n)
+{
+	if (n == 0 && !cq->bundles.ending)
+		return 0;
+	if (!atomic_load_explicit(&cq->bundles.n, memory_order_relaxed))
+		return n;
+	if (cq->bundles.ending)
+		bundle_overdue(cq->bundles.ending, clock_ns());
+	return bundle_translate(ev, n);
+}
+
+/* A sleeper is back when bundles have to be seen to. */
+static int ms_to_bundles(struct tp_cq *cq, int timeout_ms)
+{
+	uint64_t now, at;
+
+	if (!cq->bundles.ending)
+		return timeout_ms;
+	now = clock_ns();
+	at = bundle_overdue(cq->bundles.ending, now);
+	if (at == UINT64_MAX)
+		return timeout_ms;
+	int ms = at > now ? (int)((at - now) / NS_PER_MS) + 1 : 0;
+
+	return timeout_ms < 0 || ms < timeout_ms ? ms : timeout_ms;
+}
+
 static int poll_subs(struct tp_cq *cq, struct tp_event *ev, int max)
 {
 	unsigned n = atomic_load_explicit(&cq->nsubs, memory_order_acquire);
@@ -232,7 +268,7 @@ static int poll_subs(struct tp_cq *cq, struct tp_event *ev, int max)
 		got += sub->backend->poll(sub, ev + got, max - got);
 	}
 	cq->turn++;
-	return got;
+	return merge_rails(cq, ev, got);
 }
 
 /* Hands an event to the user. */
@@ -339,7 +375,7 @@ static void sleep_once(struct tp_cq *cq, int timeout_ms)
 		ready = sub->backend->arm(sub);
 	}
 	if (!ready) {
-		find_readable(cq, timeout_ms);
+		find_readable(cq, ms_to_bundles(cq, timeout_ms));
 		cq->next_look = clock_ns() + LOOK_NS;
 	}
 	atomic_exchange_explicit(&cq->asleep, 0, memory_order_acq_rel);

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "transport/backend.h"
+#include "transport/bundle.h"
 
 #include <errno.h>
 #include <string.h>
@@ -40,6 +41,10 @@ static int fill_options(const struct tp_options *given, struct tp_options *opt)
 		opt->max_conns = CONNS_DEFAULT;
 	if (!opt->lend_bytes)
 		opt->lend_bytes = UINT64_MAX;
+	if (!opt->rails)
+		opt->rails = 1;
+	if (opt->rails > TP_RAILS_MAX)
+		return err_set(EINVAL, "%u rails: the limit is %d", opt->rails, TP_RAILS_MAX);
 	if (opt->depth > TP_DEPTH_MAX)
 		return err_set(EINVAL, "depth %u: the limit is %d", opt->depth, TP_DEPTH_MAX);
 	if (opt->timeout_ms > INT32_MAX)
@@ -56,14 +61,27 @@ static bool names_one_peer(const struct tp_uri *uri)
 	return strcmp(uri->scheme, "rdma") || (strcmp(uri->host, "*") && uri->port);
 }
 
+/* A listener takes what comes, of as many rails as its peers want. */
+static int check_place(const char *text, const struct tp_uri *uri, bool connecting)
+{
+	if (connecting && !names_one_peer(uri))
+		return err_set(EINVAL, "'%s': to connect, a host and a port are needed", text);
+	if (!connecting && uri->qps)
+		return err_set(EINVAL,
+			       "'%s': qps=, several hosts and several devices are for those who "
+			       "connect; to listen at several addresses give '*' as host",
+			       text);
+	return 0;
+}
+
 /* The URI's backend, when it can be used here. */
 static int resolve(const char *text, const struct tp_options *given, bool connecting,
 		   struct tp_uri *uri, struct tp_options *opt, const struct tp_backend **backend)
 {
 	int rc = tp_uri_parse(text, uri);
 
-	if (rc == 0 && connecting && !names_one_peer(uri))
-		rc = err_set(EINVAL, "'%s': to connect, a host and a port are needed", text);
+	if (rc == 0)
+		rc = check_place(text, uri, connecting);
 	if (rc == 0)
 		rc = fill_options(given, opt);
 	if (rc == 0 && uri->tuning.depth > 0)
@@ -126,7 +144,13 @@ int tp_connect(const char *text, const struct tp_options *given, struct tp_cq *c
 	if (rc < 0)
 		return rc;
 	rc = tp_cq_sub(cq, backend, &sub);
-	return rc < 0 ? rc : backend->connect(&uri, &opt, sub, user, out);
+	if (rc < 0)
+		return rc;
+	unsigned rails = uri.qps ? uri.qps : opt.rails;
+	struct tp_owner owner = {.user = user};
+
+	return rails > 1 ? bundle_connect(backend, &uri, &opt, rails, sub, user, out)
+			 : backend->connect(&uri, &opt, sub, &owner, out);
 }
 
 /* ---- memory of a connection -------------------------------------------------------------------
@@ -188,6 +212,10 @@ int tp_attach(struct tp_conn *conn, const struct tp_ref *ref, unsigned access, u
 		return err_set(EPROTO,
 			       "attach: the peer's region has %llu bytes, 1 to %llu expected",
 			       (unsigned long long)ref->len, (unsigned long long)max_len);
+	if (ref->more + 1 != conn->limits.rails)
+		return err_set(EPROTO,
+			       "attach: the peer's region has %u keys, the connection %u rails",
+			       ref->more + 1, conn->limits.rails);
 	return conn->backend->attach(conn, ref, access, out);
 }
 
@@ -205,7 +233,7 @@ void *tp_remote_map(const struct tp_remote *remote)
 /* ---- posting ----------------------------------------------------------------------------------
  */
 
-static int check_flags(const struct tp_op *op)
+static int check_flags(const struct tp_conn *conn, const struct tp_op *op)
 {
 	if (op->kind != TP_OP_WRITE && op->kind != TP_OP_READ)
 		return err_set(EINVAL, "op: unknown kind %d", (int)op->kind);
@@ -213,6 +241,9 @@ static int check_flags(const struct tp_op *op)
 		return err_set(EINVAL, "op: unknown flags 0x%x", op->flags);
 	if ((op->flags & TP_F_IMM) && op->kind != TP_OP_WRITE)
 		return err_set(EINVAL, "op: only a WRITE carries immediate data");
+	if (op->rail >= conn->limits.rails)
+		return err_set(EINVAL, "op: rail %u of a connection of %u", op->rail,
+			       conn->limits.rails);
 	return 0;
 }
 
@@ -266,7 +297,7 @@ int tp_post(struct tp_conn *conn, const struct tp_op *ops, int n)
 	if (!ops || n < 1)
 		return err_set(EINVAL, "post: %d ops: 1 at least", n);
 	while (good < n) {
-		rc = check_flags(&ops[good]);
+		rc = check_flags(conn, &ops[good]);
 		if (rc == 0)
 			rc = check_remote(conn, &ops[good]);
 		if (rc == 0)
@@ -331,9 +362,12 @@ const char *tp_conn_transport(const struct tp_conn *conn)
 	return conn->transport;
 }
 
-void tp_conn_binding(const struct tp_conn *conn, uint8_t out[TP_BINDING_LEN])
+size_t tp_conn_binding(const struct tp_conn *conn, uint8_t out[TP_BINDING_MAX])
 {
+	if (conn->limits.rails > 1)
+		return bundle_binding((const struct bundle *)conn, out);
 	memcpy(out, conn->binding, TP_BINDING_LEN);
+	return TP_BINDING_LEN;
 }
 
 struct tp_limits tp_conn_limits(const struct tp_conn *conn)

@@ -11,8 +11,9 @@
  * was bound to when it was made.
  *
  * Invariants, each held by every backend:
- *  1. Per connection, things arrive in the order in which they were posted: an immediate after the
- *     bytes of its own WRITE and of every WRITE posted before it; a message likewise.
+ *  1. Per rail of a connection (most have one), things arrive in the order in which they were
+ *     posted: an immediate after the bytes of its own WRITE and of every WRITE posted before it; a
+ *     message likewise. Messages go by rail 0.
  *  2. Every op posted with TP_F_SIGNAL completes exactly once, also when the peer dies: with a
  *     negative status then, and before the connection's TP_EV_CLOSED. They complete in the order in
  *     which they were posted.
@@ -48,6 +49,11 @@ struct tp_remote;
 
 /* The longest control message (tp_send), in bytes. */
 #define TP_MSG_MAX 4096
+
+/* A connection may be a bundle of several queue pairs, its *rails*, which may go by different
+ * devices to different addresses of the peer. Each op says which rail it takes; between rails there
+ * is no order. The end of one is the end of all. */
+#define TP_RAILS_MAX 8
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -86,6 +92,9 @@ struct tp_ref {
 	uint64_t addr;
 	uint64_t len;
 	uint64_t key; /* verbs: the rkey; shm: which passed file descriptor */
+	/* The keys of rails 1 and on, where the connection has them. */
+	uint32_t more;
+	uint64_t more_key[TP_RAILS_MAX - 1];
 };
 
 /* Makes the whole arena usable on this connection with the given access (verbs: registers it in
@@ -114,7 +123,8 @@ void tp_unregister(struct tp_region *region);
 
 /* Reaches the peer's region. `ref` came from the peer and is not trusted: `len` must be what it
  * says (shm: the descriptor is checked to be sealed against shrinking), at least 1 and at most
- * `max_len`. The remote ends with the connection, or with tp_remote_destroy before.
+ * `max_len`, and it has a key for each rail of this connection. The remote ends with the connection,
+ * or with tp_remote_destroy before.
  * Errors: -EINVAL (this side's arguments), -EPROTO (the ref can't be what it says), -EACCES (the
  * peer gave less access than asked; over a network only a first op finds out, and closes the
  * connection), -ENOTCONN. */
@@ -154,6 +164,7 @@ struct tp_event {
 	uint64_t cookie;
 	const void *msg;
 	struct tp_conn *conn;
+	uint8_t rail; /* IMM: by which it came */
 };
 
 /* Takes up to `max` events, never blocks. Returns how many. Busy connections take turns: one can't
@@ -182,9 +193,11 @@ struct tp_options {
 			      * smaller of the two sides' holds */
 	uint64_t lend_bytes; /* of memory that is kept registered for tp_register; default: no
 			      * limit but the system's */
+	uint32_t rails; /* connecting: how many, 1 to TP_RAILS_MAX, where the URI does not say;
+			 * default 1 */
 };
 
-/* Listens on a URI (transport/uri.h). Errors: -EINVAL (the URI), -EADDRINUSE, -EADDRNOTAVAIL,
+/* Listens on a URI (transport/uri.h); it takes connections of any number of rails. Errors: -EINVAL (the URI), -EADDRINUSE, -EADDRNOTAVAIL,
  * -EHOSTUNREACH/-ENOENT (name does not resolve), -ENODEV (no RDMA device: says what was looked for
  * and how to get one), -EACCES. */
 int tp_listen(const char *uri, const struct tp_options *opt, struct tp_listener **out);
@@ -197,11 +210,15 @@ int tp_listener_fd(const struct tp_listener *listener);
 const char *tp_listener_uri(const struct tp_listener *listener);
 /* Takes one connection, never blocks for long; its events go to `cq`. Receives are posted before
  * the peer can send. A peer whose hello does not fit (magic, version, sizes) is refused, told why,
- * and never shows here. `user` is what tp_conn_user gives, from the first event on.
+ * and never shows here, nor does one whose rails do not all come within TP_RAILS_WAIT_MS: until they
+ * have, nothing is made for any of them. (That is looked at here: call it now and then.) `user` is what tp_conn_user gives, from the first event on.
  * Returns 1 with *out, 0 when there is none, or a negative errno for one that failed. */
 int tp_accept(struct tp_listener *listener, struct tp_cq *cq, void *user, struct tp_conn **out);
 
-/* Connects; blocks up to opt->timeout_ms (name resolution included).
+enum { TP_RAILS_WAIT_MS = 5000 };
+
+/* Connects; blocks up to opt->timeout_ms (name resolution included). With several rails nobody polls
+ * `cq` meanwhile.
  * Errors: -EINVAL, -ENOENT (name), -EHOSTUNREACH, -ECONNREFUSED, -ETIMEDOUT, -ENODEV,
  * -EPROTONOSUPPORT (hello version; the text names both), -EUSERS (the listener is full), -EACCES. */
 int tp_connect(const char *uri, const struct tp_options *opt, struct tp_cq *cq, void *user,
@@ -214,15 +231,18 @@ void *tp_conn_user(const struct tp_conn *conn);
 const char *tp_conn_peer(const struct tp_conn *conn);
 /* Why it closed; "" while it is open. */
 const char *tp_conn_reason(const struct tp_conn *conn);
-/* "shm" or "rdma (rxe0, RoCE v2, MTU 4096)" and the like. */
+/* "shm", "rdma (rxe0, RoCE v2, MTU 4096)", "rdma (rxe0, RoCE v2, MTU 4096, 4 QPs)" and the like. */
 const char *tp_conn_transport(const struct tp_conn *conn);
 
 /* What names this connection and no other, the same at both ends: for proofs that must not be good on
  * another one. (verbs: both ends' addresses, ports and queue pairs, and a number that each drew; shm:
  * drawn by the listener. Whoever sits between two shm connections of one user could give one's on to
- * the other; but that user may look into both processes as it is.) */
+ * the other; but that user may look into both processes as it is.) Of several rails it is all of
+ * theirs, one behind the other: so nobody can put a rail of his own into another's connection.
+ * Returns its length, TP_BINDING_LEN for each rail. */
 #define TP_BINDING_LEN 64u
-void tp_conn_binding(const struct tp_conn *conn, uint8_t out[TP_BINDING_LEN]);
+#define TP_BINDING_MAX (TP_RAILS_MAX * TP_BINDING_LEN)
+size_t tp_conn_binding(const struct tp_conn *conn, uint8_t out[TP_BINDING_MAX]);
 
 struct tp_limits {
 	uint64_t max_chunk;   /* longer ops are cut into work requests of this many bytes */
@@ -231,6 +251,7 @@ struct tp_limits {
 	uint32_t depth;       /* immediates and messages that may be under way to the peer */
 	bool native_imm;      /* false: a WRITE and a SEND stand in for it (iWARP) */
 	bool load_store;      /* remotes are mapped: shm */
+	uint32_t rails;       /* 1 to TP_RAILS_MAX; the numbers above are each one's */
 };
 struct tp_limits tp_conn_limits(const struct tp_conn *conn);
 
@@ -241,7 +262,7 @@ enum tp_op_kind { TP_OP_WRITE, TP_OP_READ };
 enum tp_op_flags {
 	TP_F_IMM = 1 << 0,    /* WRITE: deliver `imm` at the peer after the data */
 	TP_F_SIGNAL = 1 << 1, /* give a TP_EV_DONE with `cookie` */
-	TP_F_FENCE = 1 << 2,  /* begin only when all READs posted before on this connection ended */
+	TP_F_FENCE = 1 << 2,  /* begin only when all READs posted before on this rail ended */
 };
 
 struct tp_op {
@@ -255,9 +276,10 @@ struct tp_op {
 	uint64_t offset; /* in the remote */
 	uint64_t len;    /* 1 at least */
 	uint64_t cookie;
+	uint8_t rail;
 };
 
-/* Posts ops in order, as one chain. Where the local memory of a WRITE *is* the mapped remote
+/* Posts ops in order, as one chain for each run of one rail. Where the local memory of a WRITE *is* the mapped remote
  * (shm, zero copy) no byte is copied. The source of a WRITE must stay unchanged until the peer is
  * known to have it; a READ's target is the op's until TP_EV_DONE.
  * Returns how many were taken (a prefix), or, when the first could not be: -EAGAIN (no room now;

@@ -74,15 +74,15 @@ static int parse_shm(const char *text, const char *rest, struct tp_uri *u)
 	return 0;
 }
 
-static int parse_bracketed(const char *text, struct span host, struct tp_uri *u)
+static int parse_bracketed(const char *text, struct span host, char *to)
 {
-	char bare[sizeof(u->host)];
+	char bare[URI_HOST_MAX + 1];
 	struct in6_addr ignored;
 
-	if (!span_copy(host, u->host, sizeof(u->host)))
+	if (!span_copy(host, to, sizeof(bare)))
 		return err_set(EINVAL, "'%s': the address in brackets is too long", text);
 	/* A zone ("fe80::1%eth0") is for getaddrinfo to look up. */
-	memcpy(bare, u->host, sizeof(bare));
+	memcpy(bare, to, sizeof(bare));
 	char *zone = strchr(bare, '%');
 	if (zone) {
 		struct span z = {zone + 1, strlen(zone + 1)};
@@ -93,11 +93,11 @@ static int parse_bracketed(const char *text, struct span host, struct tp_uri *u)
 		*zone = 0;
 	}
 	if (inet_pton(AF_INET6, bare, &ignored) != 1)
-		return err_set(EINVAL, "'%s': '%s' is not an IPv6 address", text, u->host);
+		return err_set(EINVAL, "'%s': '%s' is not an IPv6 address", text, to);
 	return 0;
 }
 
-static int parse_host(const char *text, struct span host, struct tp_uri *u)
+static int parse_host(const char *text, struct span host, char *to)
 {
 	if (!span_is(host, "*") && !span_only(host, NAME_CHARS))
 		return err_set(
@@ -105,9 +105,41 @@ static int parse_host(const char *text, struct span host, struct tp_uri *u)
 		    "'%s': the host '%.*s' is not a name, an IPv4 address, an IPv6 address "
 		    "in brackets or '*'",
 		    text, (int)host.len, host.at);
-	if (!span_copy(host, u->host, sizeof(u->host)))
-		return err_set(EINVAL, "'%s': the host has %zu bytes, the limit is %zu", text,
-			       host.len, sizeof(u->host) - 1);
+	if (!span_copy(host, to, URI_HOST_MAX + 1))
+		return err_set(EINVAL, "'%s': the host has %zu bytes, the limit is %d", text,
+			       host.len, URI_HOST_MAX);
+	return 0;
+}
+
+static int too_many(const char *text, const char *what)
+{
+	return err_set(EINVAL, "'%s': more than %d %s; a connection has no more rails", text,
+		       TP_RAILS_MAX, what);
+}
+
+/* DEV[,DEV…] */
+static int parse_devs(const char *text, struct span key, struct span list, struct tp_uri *u)
+{
+	unsigned n = 0;
+
+	for (;;) {
+		const char *comma = memchr(list.at, ',', list.len);
+		struct span one = {list.at, comma ? (size_t)(comma - list.at) : list.len};
+
+		if (n == TP_RAILS_MAX)
+			return too_many(text, "devices");
+		if (!span_only(one, NAME_CHARS) ||
+		    !span_copy(one, n ? u->next_dev[n - 1] : u->dev, sizeof(u->dev)))
+			return err_set(EINVAL,
+				       "'%s': dev= needs an RDMA device's name, as in `rdma link`, "
+				       "or several with commas between them",
+				       text);
+		n++;
+		if (!comma)
+			break;
+		list = (struct span){comma + 1, list.len - one.len - 1};
+	}
+	u->more_devs = (uint8_t)(n - 1);
 	return 0;
 }
 
@@ -123,12 +155,13 @@ static int parse_number(const char *text, struct span key, struct span value, lo
 	return 0;
 }
 
-static int parse_dev(const char *text, struct span key, struct span value, struct tp_uri *u)
+static int parse_qps(const char *text, struct span key, struct span value, struct tp_uri *u)
 {
-	if (!span_only(value, NAME_CHARS) || !span_copy(value, u->dev, sizeof(u->dev)))
-		return err_set(EINVAL, "'%s': dev= needs an RDMA device's name, as in `rdma link`",
-			       text);
-	return 0;
+	int qps, rc = parse_number(text, key, value, 1, TP_RAILS_MAX, "the number of queue pairs", &qps);
+
+	if (rc == 0)
+		u->qps = (uint8_t)qps;
+	return rc;
 }
 
 static int parse_mtu(const char *text, struct span key, struct span value, struct tp_uri *u)
@@ -168,7 +201,8 @@ static const struct option {
 	long min, max;
 	const char *what;
 } options[] = {
-    {"dev", parse_dev, 0, 0, 0, NULL},
+    {"dev", parse_devs, 0, 0, 0, NULL},
+    {"qps", parse_qps, 0, 0, 0, NULL},
     {"gid", NULL, offsetof(struct tp_uri, gid), 0, 65535, "a GID index"},
     {"tc", NULL, offsetof(struct tp_uri, tc), 0, 255, "the traffic class"},
     {"sl", NULL, offsetof(struct tp_uri, sl), 0, 15, "the service level"},
@@ -242,25 +276,79 @@ static int parse_query(const char *text, const char *query, struct tp_uri *u)
 	}
 }
 
+/* One host; *after is behind it. */
+static int parse_one_host(const char *text, const char *at, char *to, const char **after)
+{
+	if (*at != '[') {
+		size_t len = strcspn(at, ":?,");
+
+		*after = at + len;
+		return parse_host(text, (struct span){at, len}, to);
+	}
+	const char *end = strchr(at, ']');
+
+	if (!end)
+		return err_set(EINVAL, "'%s': '[' without ']'", text);
+	*after = end + 1;
+	return parse_bracketed(text, (struct span){at + 1, (size_t)(end - at - 1)}, to);
+}
+
+/* HOST[,HOST…] */
+static int parse_hosts(const char *text, const char *at, struct tp_uri *u, const char **after)
+{
+	unsigned n = 0;
+
+	for (;; at = *after + 1) {
+		if (n == TP_RAILS_MAX)
+			return too_many(text, "hosts");
+		char *to = n ? u->next_host[n - 1] : u->host;
+		int rc = parse_one_host(text, at, to, after);
+
+		if (rc < 0)
+			return rc;
+		if (n && (!strcmp(to, "*") || !strcmp(u->host, "*")))
+			return err_set(EINVAL, "'%s': '*' stands alone: it is every address", text);
+		n++;
+		if (**after != ',')
+			break;
+	}
+	u->more_hosts = (uint8_t)(n - 1);
+	return 0;
+}
+
+/* Every host and device has its rail. */
+static int settle_rails(const char *text, struct tp_uri *u)
+{
+	unsigned hosts = 1u + u->more_hosts, devs = 1u + u->more_devs;
+	unsigned most = hosts > devs ? hosts : devs;
+
+	if (u->qps && u->qps < most)
+		return err_set(EINVAL,
+			       "'%s': qps=%u, with %u hosts and %u devices: it must be %u at least",
+			       text, u->qps, hosts, devs, most);
+	if (!u->qps && most > 1)
+		u->qps = (uint8_t)most;
+	return 0;
+}
+
+void tp_uri_rail(const struct tp_uri *uri, unsigned rail, struct tp_uri *out)
+{
+	unsigned host = rail % (1u + uri->more_hosts), dev = rail % (1u + uri->more_devs);
+
+	*out = *uri;
+	out->qps = out->more_hosts = out->more_devs = 0;
+	if (host)
+		memcpy(out->host, uri->next_host[host - 1], sizeof(out->host));
+	if (dev)
+		memcpy(out->dev, uri->next_dev[dev - 1], sizeof(out->dev));
+}
+
 static int parse_rdma(const char *text, const char *rest, struct tp_uri *u)
 {
-	const char *after;
+	const char *after = rest;
 	long port;
-	int rc;
+	int rc = parse_hosts(text, rest, u, &after);
 
-	if (*rest == '[') {
-		const char *end = strchr(rest, ']');
-
-		if (!end)
-			return err_set(EINVAL, "'%s': '[' without ']'", text);
-		rc = parse_bracketed(text, (struct span){rest + 1, (size_t)(end - rest - 1)}, u);
-		after = end + 1;
-	} else {
-		size_t len = strcspn(rest, ":?");
-
-		rc = parse_host(text, (struct span){rest, len}, u);
-		after = rest + len;
-	}
 	if (rc < 0)
 		return rc;
 
@@ -275,7 +363,8 @@ static int parse_rdma(const char *text, const char *rest, struct tp_uri *u)
 			       text, (int)digits.len, digits.at);
 	u->port = (uint16_t)port;
 	after = digits.at + digits.len;
-	return *after ? parse_query(text, after + 1, u) : 0;
+	rc = *after ? parse_query(text, after + 1, u) : 0;
+	return rc < 0 ? rc : settle_rails(text, u);
 }
 
 int tp_uri_parse(const char *text, struct tp_uri *out)
@@ -299,19 +388,25 @@ int tp_uri_parse(const char *text, struct tp_uri *out)
 	return rc;
 }
 
-bool tp_uri_is_local(const char *text)
+static bool host_is_local(const char *host)
 {
-	struct tp_uri u;
 	struct in_addr v4;
 	struct in6_addr v6;
 
-	if (tp_uri_parse(text, &u) < 0)
-		return false;
-	if (!strcmp(u.scheme, "shm") || !strcasecmp(u.host, "localhost"))
+	if (!strcasecmp(host, "localhost"))
 		return true;
-	if (inet_pton(AF_INET, u.host, &v4) == 1)
+	if (inet_pton(AF_INET, host, &v4) == 1)
 		return ntohl(v4.s_addr) >> 24 == 127;
-	if (inet_pton(AF_INET6, u.host, &v6) != 1)
+	if (inet_pton(AF_INET6, host, &v6) != 1)
 		return false;
 	return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
+bool tp_uri_is_local(const char *text)
+{
+	struct tp_uri u;
+
+	if (tp_uri_parse(text, &u) < 0)
+		return false;
+	return !strcmp(u.scheme, "shm") || (!u.more_hosts && host_is_local(u.host));
 }

@@ -197,7 +197,9 @@ enum { GS_SPIN_DEFAULT = -2, GS_SPIN_FOREVER = -1 };
 
 struct gs_options {
 	size_t size;         /* sizeof(struct gs_options): set by GS_OPTIONS_INIT */
-	const char *uri;     /* shm:NAME or rdma://HOST:PORT */
+	const char *uri;     /* shm:NAME or rdma://HOST:PORT. By several queue pairs, devices and
+			      * addresses: rdma://HOST[,HOST...]:PORT?qps=N&dev=DEV[,DEV...], N 1 to 8;
+			      * blocks are dealt out over them */
 	const char *name;    /* shown in the server's log; NULL: the process's name */
 	int32_t rank;        /* 0..N-1, or -1: the server assigns a free one */
 	uint32_t timeout_ms; /* bound of gs_connect, gs_leave and each step of gs_start's talk with

@@ -27,7 +27,8 @@ static struct auth_transcript transcript(void)
 	count_up(t.trainer_nonce, 32, 0);
 	count_up(t.server_nonce, 32, 100);
 	count_up(session, 16, 200);
-	count_up(t.binding, sizeof(t.binding), 150);
+	t.binding_len = 64;
+	count_up(t.binding, t.binding_len, 150);
 	return t;
 }
 
@@ -128,7 +129,7 @@ static bool change(unsigned i, struct auth_transcript *t)
 		t->binding[0] ^= 1;
 		return true;
 	case 11:
-		t->binding[AUTH_BINDING_LEN - 1] ^= 1;
+		t->binding[t->binding_len - 1] ^= 1;
 		return true;
 	case 12: { /* what moves from one field to its neighbour */
 		uint8_t held[AUTH_NONCE_LEN];
@@ -138,6 +139,9 @@ static bool change(unsigned i, struct auth_transcript *t)
 		memcpy(t->server_nonce, held, sizeof(held));
 		return true;
 	}
+	case 13: /* another rail */
+		t->binding_len += 64;
+		return true;
 	default:
 		return false;
 	}

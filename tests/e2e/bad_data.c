@@ -296,7 +296,7 @@ START_TEST(data_too_early)
 	raw_declare(&r, raw_lines, 2);
 	raw_take_grant(&r);
 	const struct tp_ref slots = {r.grant.slot_mem.addr, r.grant.slot_mem.len,
-				     r.grant.slot_mem.key};
+				     r.grant.slot_mem.key, .more = 0};
 	ok(tp_attach(r.conn, &slots, TP_PEER_WRITE, slots.len, &r.slot_mem));
 	ok(tp_arena_create("source", 65536, 0, &r.source));
 	ok(tp_expose(r.conn, r.source, TP_LOCAL, &r.source_region));

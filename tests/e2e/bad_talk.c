@@ -97,7 +97,7 @@ static void out_of_turn(struct bed *bed, unsigned stage, enum wire_kind kind, co
 	if (kind == WIRE_DECLARE)
 		msg.declare = (struct wire_declare){.last = true, .n = 1, .param = {raw_lines[0]}};
 	if (kind == WIRE_ATTACH)
-		msg.attach.mailbox = (struct wire_ref){1, 1 << 20, 1};
+		msg.attach.mailbox = (struct wire_ref){1, 1 << 20, 1, .more = 0};
 	if (stage < 3) {
 		raw_connect(&r, bed->uri, 0);
 		if (stage >= 1) {

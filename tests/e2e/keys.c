@@ -57,7 +57,7 @@ void talker_challenged(struct talker *k, const char *uri, const char *key)
 	    .version = WIRE_VERSION, .rank = -1, .name = k->hello.hello.name};
 	memcpy(k->t.trainer_nonce, k->hello.hello.nonce, AUTH_NONCE_LEN);
 	memcpy(k->t.server_nonce, challenge.challenge.nonce, AUTH_NONCE_LEN);
-	tp_conn_binding(k->r.conn, k->t.binding);
+	k->t.binding_len = (uint32_t)tp_conn_binding(k->r.conn, k->t.binding);
 }
 
 void talker_prove(struct talker *k, enum auth_side side)

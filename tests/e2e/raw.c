@@ -57,7 +57,7 @@ static void wait_for(struct raw *r, bool (*pred)(struct raw *, uint64_t, uint64_
 
 void raw_connect(struct raw *r, const char *uri, uint32_t depth)
 {
-	struct tp_options opt = {.depth = depth, .timeout_ms = scaled(10000, 60000)};
+	struct tp_options opt = {.rails = 1, .depth = depth, .timeout_ms = scaled(10000, 60000)};
 
 	*r = (struct raw){0};
 	ok(tp_cq_create(50, &r->cq));
@@ -185,9 +185,9 @@ void raw_take_grant(struct raw *r)
 void raw_attach(struct raw *r, uint64_t said)
 {
 	const struct tp_ref weights = {r->grant.weights.addr, r->grant.weights.len,
-				       r->grant.weights.key};
+				       r->grant.weights.key, .more = 0};
 	const struct tp_ref slots = {r->grant.slot_mem.addr, r->grant.slot_mem.len,
-				     r->grant.slot_mem.key};
+				     r->grant.slot_mem.key, .more = 0};
 	const struct wire_place *last = &r->place[r->n_places - 1];
 	uint64_t len = last->landing_off + layout_align(4 * last->elems, LAYOUT_ALIGN);
 	struct wire_msg msg = {.kind = WIRE_ATTACH};
@@ -200,7 +200,8 @@ void raw_attach(struct raw *r, uint64_t said)
 	ok(tp_arena_create("source", SOURCE_BYTES, 0, &r->source));
 	ok(tp_expose(r->conn, r->source, TP_LOCAL, &r->source_region));
 	ref = tp_region_ref(r->mailbox_region);
-	msg.attach.mailbox = (struct wire_ref){ref.addr, said ? said : ref.len, ref.key};
+	msg.attach.mailbox = (struct wire_ref){
+	    ref.addr, said ? said : ref.len, ref.key, .more = 0};
 	raw_send(r, &msg);
 }
 

@@ -326,7 +326,7 @@ START_TEST(over_a_network)
 				   : _i == BEHIND_ITS_SLOTS ? rogue.grant.slot_mem
 							    : good.grant.slot_mem;
 
-	ref = (struct tp_ref){of.addr, of.len, of.key};
+	ref = (struct tp_ref){of.addr, of.len, of.key, .more = of.more};
 	uint64_t offset = _i == WEIGHTS ? good.place[0].weights_off : good.place[0].slots_off;
 
 	if (_i == BEHIND_ITS_SLOTS) {

@@ -489,16 +489,17 @@ const char *tp_conn_transport(const struct tp_conn *conn)
 	return "stub";
 }
 
-void tp_conn_binding(const struct tp_conn *conn, uint8_t out[TP_BINDING_LEN])
+size_t tp_conn_binding(const struct tp_conn *conn, uint8_t out[TP_BINDING_MAX])
 {
 	memset(out, 7, TP_BINDING_LEN);
+	return TP_BINDING_LEN;
 }
 
 struct tp_limits tp_conn_limits(const struct tp_conn *conn)
 {
 	return (struct tp_limits){.max_chunk = CHUNK, .max_inline = INLINE_MAX, .read_depth = 4,
 				  .depth = 256, .native_imm = true,
-				  .load_store = conn->load_store};
+				  .load_store = conn->load_store, .rails = 1};
 }
 
 uint32_t tp_imm_len(const struct tp_conn *conn, uint64_t total)

@@ -66,7 +66,10 @@ static struct wire_msg longest_grant(void)
 					UINT64_MAX, UINT32_MAX};
 	m.grant.slots = UINT32_MAX;
 	m.grant.blocks = UINT32_MAX;
-	m.grant.weights = (struct wire_ref){UINT64_MAX, UINT64_MAX, UINT64_MAX};
+	m.grant.weights = (struct wire_ref){UINT64_MAX, UINT64_MAX, UINT64_MAX,
+					    .more = WIRE_RAILS_MAX - 1};
+	for (uint32_t i = 0; i < WIRE_RAILS_MAX - 1; i++)
+		m.grant.weights.more_key[i] = UINT64_MAX - i;
 	m.grant.slot_mem = m.grant.weights;
 	return m;
 }
@@ -107,8 +110,9 @@ static struct wire_msg usual_grant(bool last)
 	if (last) {
 		m.grant.slots = 2;
 		m.grant.blocks = 12;
-		m.grant.weights = (struct wire_ref){0x7f0000000000, 3149824, 0x1234};
-		m.grant.slot_mem = (struct wire_ref){0x7e0000000000, 6291520, 0x5678};
+		m.grant.weights = (struct wire_ref){0x7f0000000000, 3149824, 0x1234, .more = 0};
+		m.grant.slot_mem = (struct wire_ref){
+		    0x7e0000000000, 6291520, 0x5678, .more = 2, .more_key = {7, 8}};
 	}
 	return m;
 }

@@ -45,7 +45,7 @@ static void take_hello(struct fake *f)
 	heard = (struct auth_transcript){
 	    .version = h->version, .rank = h->rank, .name = heard_name};
 	memcpy(heard.trainer_nonce, h->nonce, sizeof(heard.trainer_nonce));
-	tp_conn_binding(f->conn, heard.binding);
+	heard.binding_len = (uint32_t)tp_conn_binding(f->conn, heard.binding);
 }
 
 static void challenge(struct fake *f)

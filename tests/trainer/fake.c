@@ -408,8 +408,8 @@ struct wire_grant fake_lay_out(struct fake *f)
 		memcpy(f->weights, f->saved, f->saved_len);
 	struct tp_ref w = tp_region_ref(f->weights_region), s = tp_region_ref(f->slot_region);
 	g.blocks = f->blocks;
-	g.weights = (struct wire_ref){w.addr, w.len, w.key};
-	g.slot_mem = (struct wire_ref){s.addr, s.len, s.key};
+	g.weights = (struct wire_ref){w.addr, w.len, w.key, .more = w.more};
+	g.slot_mem = (struct wire_ref){s.addr, s.len, s.key, .more = s.more};
 	return g;
 }
 
@@ -446,7 +446,7 @@ static void take_attach(struct fake *f)
 {
 	fake_expect(f, WIRE_ATTACH);
 	struct wire_ref *r = &f->msg.attach.mailbox;
-	struct tp_ref ref = {r->addr, r->len, r->key};
+	struct tp_ref ref = {r->addr, r->len, r->key, .more = r->more};
 	ck_tp(tp_attach(f->conn, &ref, TP_PEER_WRITE, ref.len, &f->mailbox));
 	ck_assert_uint_ge(ref.len, f->place[f->n - 1].landing_off + 4 * f->place[f->n - 1].elems);
 }

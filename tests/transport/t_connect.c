@@ -45,6 +45,8 @@ START_TEST(connects)
 	ck_assert_uint_eq(a.depth, b.depth);
 	ck_assert_uint_ge(a.read_depth, 1);
 	ck_assert(a.load_store == test_is_shm());
+	ck_assert_uint_ge(a.rails, 1);
+	ck_assert_uint_eq(a.rails, b.rails);
 	pair_close(&p);
 }
 END_TEST
@@ -52,7 +54,7 @@ END_TEST
 /* The same at both ends, and another for each connection, also of the same two. */
 START_TEST(bindings)
 {
-	uint8_t a[4][TP_BINDING_LEN], b[4][TP_BINDING_LEN];
+	uint8_t a[4][TP_BINDING_MAX], b[4][TP_BINDING_MAX];
 	struct pair p;
 
 	pair_open(&p, NULL);
@@ -60,13 +62,18 @@ START_TEST(bindings)
 		struct pair more = {.a.cq = new_cq(), .b.cq = new_cq()};
 
 		connect_to(p.listener, NULL, &more.a, &more.b);
-		memset(a[i], 0, TP_BINDING_LEN);
-		memset(b[i], 1, TP_BINDING_LEN);
-		tp_conn_binding(more.a.conn, a[i]);
-		tp_conn_binding(more.b.conn, b[i]);
-		ck_assert_mem_eq(a[i], b[i], TP_BINDING_LEN);
+		memset(a[i], 0, TP_BINDING_MAX);
+		memset(b[i], 1, TP_BINDING_MAX);
+		size_t len = tp_conn_binding(more.a.conn, a[i]);
+
+		ck_assert_uint_eq(len, tp_conn_limits(more.a.conn).rails * TP_BINDING_LEN);
+		ck_assert_uint_eq(tp_conn_binding(more.b.conn, b[i]), len);
+		ck_assert_mem_eq(a[i], b[i], len);
+		/* Each rail's own, too. */
+		for (size_t at = TP_BINDING_LEN; at < len; at += TP_BINDING_LEN)
+			ck_assert_mem_ne(a[i] + at, a[i], TP_BINDING_LEN);
 		for (int j = 0; j < i; j++)
-			ck_assert_mem_ne(a[i], a[j], TP_BINDING_LEN);
+			ck_assert_mem_ne(a[i], a[j], len);
 		tp_conn_close(more.a.conn);
 		expect(&more, &more.b, TP_EV_CLOSED);
 		expect(&more, &more.a, TP_EV_CLOSED);
@@ -296,6 +303,7 @@ START_TEST(close_is_final)
 	ck_fails(tp_post(p.b.conn, &op, 1), ENOTCONN);
 	ck_fails(tp_send(p.b.conn, "x", 1), ENOTCONN);
 	ck_fails(tp_expose(p.b.conn, p.b.local_arena, TP_PEER_READ, &region), ENOTCONN);
+	ref.more = tp_conn_limits(p.b.conn).rails - 1;
 	ck_fails(tp_attach(p.b.conn, &ref, TP_PEER_READ, 4096, &remote), ENOTCONN);
 	expect_none(&p, &p.a);
 	expect_none(&p, &p.b);

@@ -69,6 +69,7 @@ START_TEST(uri_good)
 	const struct tp_tuning none = TP_TUNING_DEFAULT;
 
 	ck_assert_mem_eq(&u.tuning, &none, sizeof(none));
+	ck_assert_uint_eq(u.qps, 0);
 	u = parse("rdma://h:5?tc=0&sl=0&gid=0");
 	ck_assert_int_eq(u.tc, 0);
 	ck_assert_int_eq(u.sl, 0);
@@ -99,6 +100,47 @@ START_TEST(uri_tuning)
 	ck_assert_int_eq(t.in_line, 0);
 	ck_assert_int_eq(t.relaxed, 0);
 	ck_assert_int_eq(t.cq_count, -1);
+}
+END_TEST
+
+/* Rail r goes to host r and from device r, from the front again behind the last. */
+START_TEST(uri_rails)
+{
+	struct tp_uri u = parse("rdma://a,[fe80::1%eth0],b:5?qps=8&dev=m0,m1&tc=8"), one;
+	static const char *const hosts[] = {"a", "fe80::1%eth0", "b"}, *const devs[] = {"m0", "m1"};
+
+	ck_assert_uint_eq(u.qps, 8);
+	for (unsigned r = 0; r < 8; r++) {
+		tp_uri_rail(&u, r, &one);
+		ck_assert_str_eq(one.host, hosts[r % 3]);
+		ck_assert_str_eq(one.dev, devs[r % 2]);
+		ck_assert_uint_eq(one.port, 5);
+		ck_assert_int_eq(one.tc, 8);
+		ck_assert_uint_eq(one.qps, 0);
+	}
+	ck_assert_uint_eq(parse("rdma://a,b,c:5").qps, 3);
+	ck_assert_uint_eq(parse("rdma://a,b:5?dev=x,y,z").qps, 3);
+	ck_assert_uint_eq(parse("rdma://a:5?qps=1").qps, 1);
+	u = parse("rdma://a:5?qps=4");
+	tp_uri_rail(&u, 3, &one);
+	ck_assert_str_eq(one.host, "a");
+	ck_assert_str_eq(one.dev, "");
+	ck_assert(!tp_uri_is_local("rdma://127.0.0.1,10.0.0.1:5"));
+	ck_assert(tp_uri_is_local("rdma://127.0.0.1:5?qps=2"));
+}
+END_TEST
+
+/* Who listens takes connections of any number of rails, and says nothing of them. */
+START_TEST(uri_rails_are_not_listened_on)
+{
+	static const char *const uris[] = {"rdma://127.0.0.1:0?qps=2", "rdma://127.0.0.1,127.0.0.2:0",
+					   "rdma://127.0.0.1:0?dev=a,b"};
+	struct tp_listener *l = NULL;
+
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(tp_listen(uris[i], NULL, &l), -EINVAL);
+		ck_assert_msg(strstr(err_text(), "connect"), "%s", err_text());
+	}
 }
 END_TEST
 
@@ -134,6 +176,19 @@ static const struct {
     {"rdma://[]:7", "IPv6"},
     {"rdma://[fe80::1%]:7", "interface"},
     {"rdma://[fe80::1]7", "port"},
+    {"rdma://x,:1", "host"},
+    {"rdma://,x:1", "host"},
+    {"rdma://x,*:1", "alone"},
+    {"rdma://*,x:1", "alone"},
+    {"rdma://a,b,c,d,e,f,g,h,i:1", "more than 8 hosts"},
+    {"rdma://x:1?qps=0", "1 to 8"},
+    {"rdma://x:1?qps=9", "1 to 8"},
+    {"rdma://x:1?qps=", "1 to 8"},
+    {"rdma://a,b:1?qps=1", "2 at least"},
+    {"rdma://a:1?dev=x,y,z&qps=2", "3 at least"},
+    {"rdma://a:1?dev=x,", "dev="},
+    {"rdma://a:1?dev=a,b,c,d,e,f,g,h,i", "more than 8 devices"},
+    {"rdma://a:1?qps=2&qps=2", "twice"},
     {"rdma://x:1?", "option"},
     {"rdma://x:1?dev", "option"},
     {"rdma://x:1?&dev=a", "option"},
@@ -534,6 +589,8 @@ static Suite *unit(void)
 
 	tcase_add_test(t, uri_good);
 	tcase_add_test(t, uri_tuning);
+	tcase_add_test(t, uri_rails);
+	tcase_add_test(t, uri_rails_are_not_listened_on);
 	tcase_add_loop_test(t, uri_bad, 0, (int)(sizeof(bad_uris) / sizeof(*bad_uris)));
 	tcase_add_test(t, uri_long);
 	tcase_add_test(t, uri_local);

@@ -453,6 +453,25 @@ static void bad(struct hello h)
 	ck_assert_int_eq(hello_decode(wire, sizeof(wire), &out), HELLO_BAD);
 }
 
+START_TEST(hello_of_a_rail)
+{
+	struct hello in = sample(), out;
+	uint8_t wire[HELLO_BYTES];
+
+	in.rails = 8;
+	in.rail = 7;
+	in.bundle = 0xa1b2c3d4e5f6;
+	in.depth = 16384;
+	hello_encode(&in, wire);
+	ck_assert_int_eq(hello_decode(wire, sizeof(wire), &out), HELLO_GOOD);
+	ck_assert_uint_eq(out.rails, 8);
+	ck_assert_uint_eq(out.rail, 7);
+	ck_assert_uint_eq(out.bundle, in.bundle);
+	ck_assert_uint_eq(out.depth, 16384);
+	ck_assert_uint_eq(out.probe_key, in.probe_key);
+}
+END_TEST
+
 START_TEST(hello_nonsense)
 {
 	struct hello h = sample();
@@ -470,6 +489,15 @@ START_TEST(hello_nonsense)
 	BAD(max_chunk, 63);
 	BAD(mtu, 100);
 	BAD(mtu, 8192);
+	BAD(rails, 1);
+	BAD(rails, 9);
+	BAD(rail, 1);
+	h = sample();
+	h.rails = h.rail = 4;
+	bad(h);
+	h.rail = 3;
+	h.kind = HELLO_ANSWER;
+	bad(h);
 	BAD(reads_out, 0);
 	BAD(reads_in, 0);
 	h = (struct hello){.version = HELLO_VERSION, .kind = HELLO_REFUSAL};
@@ -618,6 +646,7 @@ static Suite *suite(void)
 	t = tcase_create("hello");
 	tcase_add_test(t, hello_survives_padding);
 	tcase_add_test(t, hello_of_others);
+	tcase_add_test(t, hello_of_a_rail);
 	tcase_add_test(t, hello_nonsense);
 	tcase_add_test(t, hello_smaller_of_each);
 	suite_add_tcase(s, t);

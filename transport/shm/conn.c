@@ -79,6 +79,7 @@ int shm_conn_create(const struct shm_setup *setup, struct shm_conn **out)
 	    .depth = setup->depth,
 	    .native_imm = true,
 	    .load_store = true,
+	    .rails = 1,
 	};
 	memcpy(conn->base.binding, setup->binding, sizeof(setup->binding));
 	snprintf(conn->base.peer, sizeof(conn->base.peer), "pid %d", (int)setup->peer);
@@ -89,8 +90,8 @@ int shm_conn_create(const struct shm_setup *setup, struct shm_conn **out)
 	conn->gate = setup->gate;
 	if (conn->gate) {
 		atomic_fetch_add(&conn->gate->refs, 1);
-		atomic_fetch_add(&conn->gate->conns, 1);
-		conn->counted = true;
+		conn->counted = setup->counts;
+		atomic_fetch_add(&conn->gate->conns, conn->counted);
 	}
 	lay_out(conn, setup->segment, setup->side, setup->depth);
 	atomic_flag_clear(&conn->post_lock);
@@ -112,11 +113,11 @@ close_setup:
 	return rc;
 }
 
-int shm_conn_bind(struct shm_conn *conn, struct tp_subcq *sub, void *user)
+int shm_conn_bind(struct shm_conn *conn, struct tp_subcq *sub, const struct tp_owner *owner)
 {
 	conn->base.backend = sub->backend;
 	conn->base.cq = sub->cq;
-	conn->base.user = user;
+	tp_conn_own(&conn->base, owner);
 	conn->sub = (struct shm_subcq *)sub;
 	int rc = shm_subcq_add(conn->sub, conn);
 

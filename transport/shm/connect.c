@@ -53,7 +53,7 @@ static int connect_name(int sock, const struct tp_uri *uri, const struct tp_opti
 
 /* Whether it could be sent is not asked: a listener that has refused already has left its answer.
  */
-static void say_hello(int sock, const struct tp_options *opt)
+static void say_hello(int sock, const struct tp_options *opt, const struct tp_owner *owner)
 {
 	struct shm_hello h = {
 	    .magic = SHM_MAGIC,
@@ -63,6 +63,9 @@ static void say_hello(int sock, const struct tp_options *opt)
 	    .msg_max = TP_MSG_MAX,
 	    .depth = opt->depth,
 	    .max_chunk = opt->max_chunk,
+	    .bundle = owner->bundle_id,
+	    .rail = owner->rail,
+	    .rails = owner->rails,
 	};
 
 	sock_send(sock, &h, sizeof(h), -1);
@@ -70,7 +73,8 @@ static void say_hello(int sock, const struct tp_options *opt)
 
 /* Waits for the answer; *fd is the segment's, or -1. Returns its length. */
 static ssize_t hear_welcome(int sock, const struct tp_uri *uri, const struct tp_options *opt,
-			    uint64_t until, struct shm_welcome *w, int *fd)
+			    const struct tp_owner *owner, uint64_t until, struct shm_welcome *w,
+			    int *fd)
 {
 	bool reset = false;
 
@@ -98,11 +102,12 @@ static ssize_t hear_welcome(int sock, const struct tp_uri *uri, const struct tp_
 				       "shm:%s: the listener hung up during the handshake",
 				       uri->name);
 		}
-		if (now >= until)
+		if (now >= until || tp_given_up(owner))
 			return timed_out(uri, opt, "the listener did not answer");
 		struct pollfd pfd = {.fd = sock, .events = POLLIN};
+		int ms = (int)((until - now) / NS_PER_MS) + 1;
 
-		poll(&pfd, 1, (int)((until - now) / NS_PER_MS) + 1);
+		poll(&pfd, 1, owner->given_up && ms > TP_GIVE_UP_MS ? TP_GIVE_UP_MS : ms);
 	}
 }
 
@@ -132,7 +137,7 @@ static int check_welcome(const struct tp_uri *uri, const struct tp_options *opt,
 
 /* Up to the mapped segment. */
 static int shake_hands(int sock, const struct tp_uri *uri, const struct tp_options *opt,
-		       struct shm_setup *setup)
+		       const struct tp_owner *owner, struct shm_setup *setup)
 {
 	uint64_t until = clock_ns() + opt->timeout_ms * NS_PER_MS;
 	struct shm_welcome w;
@@ -144,8 +149,8 @@ static int shake_hands(int sock, const struct tp_uri *uri, const struct tp_optio
 		rc = sock_check_peer(sock, &peer);
 	if (rc < 0)
 		return rc;
-	say_hello(sock, opt);
-	ssize_t n = hear_welcome(sock, uri, opt, until, &w, &fd);
+	say_hello(sock, opt, owner);
+	ssize_t n = hear_welcome(sock, uri, opt, owner, until, &w, &fd);
 
 	if (n < 0)
 		return (int)n;
@@ -162,7 +167,7 @@ static int shake_hands(int sock, const struct tp_uri *uri, const struct tp_optio
 }
 
 int shm_connect(const struct tp_uri *uri, const struct tp_options *opt, struct tp_subcq *sub,
-		void *user, struct tp_conn **out)
+		const struct tp_owner *owner, struct tp_conn **out)
 {
 	struct shm_setup setup = {.side = 1};
 	struct shm_conn *conn;
@@ -170,7 +175,7 @@ int shm_connect(const struct tp_uri *uri, const struct tp_options *opt, struct t
 
 	if (rc < 0)
 		return rc;
-	rc = shake_hands(setup.sock, uri, opt, &setup);
+	rc = shake_hands(setup.sock, uri, opt, owner, &setup);
 	if (rc < 0) {
 		close(setup.sock);
 		return rc;
@@ -178,7 +183,7 @@ int shm_connect(const struct tp_uri *uri, const struct tp_options *opt, struct t
 	rc = shm_conn_create(&setup, &conn);
 	if (rc < 0)
 		return rc;
-	rc = shm_conn_bind(conn, sub, user);
+	rc = shm_conn_bind(conn, sub, owner);
 	if (rc < 0) {
 		shm_conn_destroy(&conn->base);
 		return rc;

@@ -2,13 +2,16 @@
  *
  * The listener. Sockets that were accepted and have not yet said hello wait in a bounded table,
  * each until a deadline, or until its place is needed by another: hello is said at once, so who has
- * not said it for a while can go. A silent client holds up nobody for long.
+ * not said it for a while can go. A silent client holds up nobody for long. Those that are rails of
+ * one bundle then wait for one another (gather.h), out of that table.
  *
  * What listener_fd gives is an epoll descriptor: of the listening socket (only while the table has
- * a place), of the waiting sockets, and of a timer for the earliest deadline.
+ * a place), of the waiting sockets, and of a timer for the earliest deadline, gatherings' included.
  */
 #include "base/clock.h"
 #include "base/err.h"
+#include "transport/bundle.h"
+#include "transport/gather.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/sock.h"
@@ -33,6 +36,13 @@ struct waiting {
 	uint64_t deadline;
 };
 
+/* One that said a good hello. */
+struct guest {
+	int sock;
+	pid_t peer;
+	struct shm_hello hello;
+};
+
 struct shm_listener {
 	struct tp_listener base;
 	struct tp_options opt;
@@ -40,6 +50,7 @@ struct shm_listener {
 	bool listening; /* the socket is in epfd */
 	struct shm_gate *gate;
 	struct waiting waiting[WAITING_MAX];
+	struct gather gather; /* of struct guest */
 };
 
 /* ---- making and destroying --------------------------------------------------------------------
@@ -128,10 +139,36 @@ static void close_if_open(int fd)
 		close(fd);
 }
 
+static void refuse(int sock, int err, const char *text);
+
+static void turn_away(struct guest *g, int err, const char *text)
+{
+	refuse(g->sock, err, text);
+	close(g->sock);
+	free(g);
+}
+
+/* All that came of a bundle. */
+static void turn_away_all(const struct gathering *all, int err, const char *text)
+{
+	for (unsigned r = 0; r < all->rails; r++)
+		if (all->request[r])
+			turn_away(all->request[r], err, text);
+}
+
+static void drop_gatherings(struct shm_listener *l, uint64_t now)
+{
+	struct gathering all;
+
+	while (gather_expired(&l->gather, now, &all))
+		turn_away_all(&all, ECONNREFUSED, "not all rails of the connection came in time");
+}
+
 void shm_listener_destroy(struct tp_listener *base)
 {
 	struct shm_listener *l = (struct shm_listener *)base;
 
+	drop_gatherings(l, UINT64_MAX);
 	for (int i = 0; i < WAITING_MAX; i++)
 		close_if_open(l->waiting[i].sock);
 	close_if_open(l->timer);
@@ -201,6 +238,10 @@ static void rearm(struct shm_listener *l, uint64_t now)
 	for (int i = 0; i < WAITING_MAX; i++)
 		if (l->waiting[i].sock >= 0 && (!first || l->waiting[i].deadline < first))
 			first = l->waiting[i].deadline;
+	uint64_t gathered = gather_deadline(&l->gather);
+
+	if (gathered != UINT64_MAX && (!first || gathered < first))
+		first = gathered;
 	when.it_value.tv_sec = (time_t)(first / NS_PER_S);
 	when.it_value.tv_nsec = (long)(first % NS_PER_S);
 	timerfd_settime(l->timer, TFD_TIMER_ABSTIME, &when, NULL);
@@ -298,10 +339,12 @@ static int draw_binding(uint8_t out[SHM_BINDING])
 	return err_set(errno, "no random bytes for a connection: %s", strerror(errno));
 }
 
-/* Makes the connection of one whose hello was good. Its socket is used up either way. */
-static int welcome(struct shm_listener *l, struct waiting *w, const struct shm_hello *h,
-		   struct tp_subcq *sub, void *user, struct tp_conn **out)
+/* Makes the connection of one whose hello was good. Its socket is used up either way. 0: it has gone.
+ */
+static int welcome(struct shm_listener *l, const struct guest *g, struct tp_subcq *sub,
+		   const struct tp_owner *owner, struct tp_conn **out)
 {
+	const struct shm_hello *h = &g->hello;
 	uint32_t depth = ring_depth(h->depth < l->opt.depth ? h->depth : l->opt.depth);
 	struct shm_welcome msg = {
 	    .magic = SHM_MAGIC,
@@ -312,12 +355,13 @@ static int welcome(struct shm_listener *l, struct waiting *w, const struct shm_h
 	    .segment_size = shm_segment_bytes(depth),
 	};
 	struct shm_setup setup = {
-	    .sock = w->sock,
+	    .sock = g->sock,
 	    .side = 0,
 	    .depth = depth,
 	    .max_chunk = msg.max_chunk,
 	    .gate = l->gate,
-	    .peer = w->peer.pid,
+	    .counts = owner->rail == 0,
+	    .peer = g->peer,
 	};
 	struct shm_conn *conn;
 	int fd;
@@ -326,12 +370,10 @@ static int welcome(struct shm_listener *l, struct waiting *w, const struct shm_h
 	if (rc == 0)
 		rc = segment_create(depth, &fd, &setup.segment);
 	if (rc < 0) {
-		refuse(w->sock, -rc, err_text());
-		drop(w);
+		refuse(g->sock, -rc, err_text());
+		close(g->sock);
 		return rc;
 	}
-	epoll_ctl(l->epfd, EPOLL_CTL_DEL, w->sock, NULL);
-	w->sock = -1;
 	memcpy(setup.binding, msg.binding, sizeof(setup.binding));
 	rc = shm_conn_create(&setup, &conn);
 	if (rc < 0)
@@ -343,7 +385,7 @@ static int welcome(struct shm_listener *l, struct waiting *w, const struct shm_h
 		rc = 0;
 		goto close_fd;
 	}
-	rc = shm_conn_bind(conn, sub, user);
+	rc = shm_conn_bind(conn, sub, owner);
 	if (rc < 0) {
 		shm_conn_destroy(&conn->base);
 		goto close_fd;
@@ -354,6 +396,77 @@ static int welcome(struct shm_listener *l, struct waiting *w, const struct shm_h
 close_fd:
 	close(fd);
 	return rc;
+}
+
+/* ---- rails ------------------------------------------------------------------------------------
+ */
+
+static int take_rail(void *listener, void *request, struct tp_subcq *sub,
+		     const struct tp_owner *owner, struct tp_conn **out)
+{
+	struct guest *g = request;
+	int rc = welcome(listener, g, sub, owner, out);
+
+	free(g);
+	return rc ? rc : err_set(ECONNABORTED, "the peer gave up connecting");
+}
+
+static int take_bundle(struct shm_listener *l, const struct gathering *all, struct tp_subcq *sub,
+		       void *user, struct tp_conn **out)
+{
+	const struct guest *first = all->request[0];
+	unsigned used;
+
+	for (unsigned r = 1; r < all->rails; r++) {
+		if (((const struct guest *)all->request[r])->peer == first->peer)
+			continue;
+		turn_away_all(all, EPROTO, "rails of one connection come from several processes");
+		return 0;
+	}
+	int rc = bundle_accept(l, take_rail, all->request, all->rails, sub, user, &used, out);
+
+	for (unsigned r = used; r < all->rails; r++)
+		turn_away(all->request[r], ECONNREFUSED, "another rail of it could not be made");
+	return rc;
+}
+
+/* One of several. */
+static int gather(struct shm_listener *l, const struct guest *one, struct tp_subcq *sub, void *user,
+		  struct tp_conn **out)
+{
+	const struct shm_hello *h = &one->hello;
+	struct guest *g = malloc(sizeof(*g));
+	struct gathering all;
+
+	if (!g) {
+		refuse(one->sock, ENOMEM, "the listener has no memory for it");
+		close(one->sock);
+		return err_set(ENOMEM, "no memory for a rail");
+	}
+	*g = *one;
+	switch (gather_add(&l->gather, h->bundle, h->rails, h->rail, g, clock_ns(), &all)) {
+	case GATHER_COMPLETE:
+		return take_bundle(l, &all, sub, user, out);
+	case GATHER_WRONG:
+		turn_away(g, EPROTO, "the rail is not one of 2 to 8, or came already");
+		break;
+	case GATHER_CROWDED:
+		turn_away(g, ECONNREFUSED, "too many connections lack some of their rails");
+		break;
+	case GATHER_WAITS:
+		turn_away_all(&all, ECONNREFUSED, "its rails took long, and others need the place");
+		break;
+	}
+	return 0;
+}
+
+/* Nobody waits for the rest of what it belongs to. */
+static void drop_bundle(struct shm_listener *l, const struct shm_hello *h, int err)
+{
+	struct gathering all;
+
+	if (h->rails && gather_drop(&l->gather, h->bundle, &all))
+		turn_away_all(&all, err, err_text());
 }
 
 /* 1 with *out, 0 when this one is not ready or was turned away, or a negative errno. */
@@ -379,9 +492,16 @@ static int hear(struct shm_listener *l, struct waiting *w, struct tp_subcq *sub,
 	if (rc < 0) {
 		refuse(w->sock, -rc, err_text());
 		drop(w);
+		if (rc == -EUSERS)
+			drop_bundle(l, &h, EUSERS);
 		return 0;
 	}
-	return welcome(l, w, &h, sub, user, out);
+	struct guest guest = {.sock = w->sock, .peer = w->peer.pid, .hello = h};
+	struct tp_owner owner = {.user = user};
+
+	epoll_ctl(l->epfd, EPOLL_CTL_DEL, w->sock, NULL);
+	w->sock = -1;
+	return h.rails ? gather(l, &guest, sub, user, out) : welcome(l, &guest, sub, &owner, out);
 }
 
 static int hear_all(struct shm_listener *l, struct tp_subcq *sub, void *user, struct tp_conn **out)
@@ -404,6 +524,7 @@ int shm_accept(struct tp_listener *base, struct tp_subcq *sub, void *user, struc
 	rc = hear_all(l, sub, user, out);
 	if (rc == 0) {
 		drop_expired(l, now);
+		drop_gatherings(l, now);
 		rc = let_in(l, now);
 	}
 	if (rc == 0)

@@ -127,12 +127,13 @@ struct shm_setup {
 	int side;
 	uint32_t depth, max_chunk;
 	struct shm_gate *gate;
+	bool counts; /* in the gate: a bundle's first rail does, the others don't */
 	pid_t peer;
 	uint8_t binding[SHM_BINDING];
 };
 int shm_conn_create(const struct shm_setup *setup, struct shm_conn **out);
 /* Gives it to its CQ's poller. */
-int shm_conn_bind(struct shm_conn *conn, struct tp_subcq *sub, void *user);
+int shm_conn_bind(struct shm_conn *conn, struct tp_subcq *sub, const struct tp_owner *owner);
 void shm_conn_destroy(struct tp_conn *conn);
 void shm_conn_close(struct tp_conn *conn);
 
@@ -211,7 +212,7 @@ int shm_listener_fd(const struct tp_listener *listener);
 int shm_accept(struct tp_listener *listener, struct tp_subcq *sub, void *user,
 	       struct tp_conn **out);
 int shm_connect(const struct tp_uri *uri, const struct tp_options *opt, struct tp_subcq *sub,
-		void *user, struct tp_conn **out);
+		const struct tp_owner *owner, struct tp_conn **out);
 
 void shm_gate_leave(struct shm_gate *gate);
 

@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC   0x746f6c7364617267ULL /* "gradslot" */
-#define SHM_VERSION 2u
+#define SHM_VERSION 3u
 #define SHM_LINE    128 /* two lines, since processors fetch them in pairs */
 #define SHM_PAGE    4096
 #define SHM_WHY     256
@@ -43,8 +43,12 @@ struct shm_hello {
 	uint32_t msg_max;
 	uint32_t depth;     /* wanted; the smaller of both sides' holds, rounded up to 2^n */
 	uint32_t max_chunk; /* 0: no wish */
+	/* Of several connections that are one bundle's rails: its id, drawn by the connector, which of
+	 * them this is, and how many there are; 0: it is none of such. */
+	uint64_t bundle;
+	uint32_t rail, rails;
 };
-static_assert(sizeof(struct shm_hello) == 32, "wire");
+static_assert(sizeof(struct shm_hello) == 48, "wire");
 
 struct shm_welcome {
 	uint64_t magic;

@@ -508,9 +508,10 @@ bool complete_peek_hi(struct conn *conn)
 	bool found = conn->state == CONN_OPEN;
 
 	if (conn->state == CONN_ACCEPTED) {
-		if (sub->wc_at == sub->wc_end)
-			sub_stash(sub, conn->dev);
 		found = hi_is_stashed(conn);
+		/* It may lie behind what another connection, or rail, was sent. */
+		if (!found && sub_stash(sub, conn->dev))
+			found = hi_is_stashed(conn);
 	}
 	pthread_mutex_unlock(&sub->lock);
 	return found;

@@ -52,7 +52,7 @@ void quota_put(struct quota *quota)
 void quota_leave(struct conn *conn)
 {
 	if (conn->quota) {
-		atomic_fetch_sub(&conn->quota->live, 1);
+		atomic_fetch_sub(&conn->quota->live, quota_share(&conn->base));
 		quota_put(conn->quota);
 	}
 	conn->quota = NULL;
@@ -61,7 +61,7 @@ void quota_leave(struct conn *conn)
 /* ---- making -----------------------------------------------------------------------------------
  */
 
-int conn_new(struct sub *sub, void *user, struct conn **out)
+int conn_new(struct sub *sub, const struct tp_owner *owner, struct conn **out)
 {
 	struct conn *conn = calloc(1, sizeof(*conn));
 
@@ -69,7 +69,8 @@ int conn_new(struct sub *sub, void *user, struct conn **out)
 		return err_set(ENOMEM, "no memory for a connection");
 	conn->base.backend = &tp_verbs_backend;
 	conn->base.cq = sub->base.cq;
-	conn->base.user = user;
+	tp_conn_own(&conn->base, owner);
+	conn->base.limits.rails = 1;
 	conn->sub = sub;
 	conn->state = CONN_CONNECTING;
 	pthread_spin_init(&conn->lock, PTHREAD_PROCESS_PRIVATE);

@@ -18,6 +18,7 @@
 #define REJ_CONSUMER    28
 
 struct attempt {
+	const struct tp_owner *owner;
 	const struct tp_uri *uri;
 	const struct tp_options *opt;
 	uint64_t deadline;
@@ -129,6 +130,7 @@ static int refused(const struct attempt *at, const struct hello *answer, bool ot
 			       at->to, answer->version, HELLO_VERSION);
 	return err_set(reason == HELLO_FULL     ? EUSERS
 		       : reason == HELLO_SCARCE ? ENOBUFS
+		       : reason == HELLO_RAILS  ? ECONNREFUSED
 						: EPROTO,
 		       "%s refused: %s", at->to, hello_reason_text(reason));
 }
@@ -186,6 +188,22 @@ static int on_answer(const struct attempt *at, const struct rdma_cm_event *event
 	}
 }
 
+/* A rail's comes when all of them are there; it is not waited for when another has failed. */
+static int await_answer(const struct attempt *at, struct rdma_cm_event **event)
+{
+	const bool rail = at->owner->given_up != NULL;
+	uint64_t until;
+	int rc;
+
+	do {
+		until = rail ? clock_ns() + TP_GIVE_UP_MS * NS_PER_MS : at->deadline;
+		if (until > at->deadline)
+			until = at->deadline;
+		rc = cm_wait(at->conn->channel, until, event);
+	} while (rc == -ETIMEDOUT && until < at->deadline && !tp_given_up(at->owner));
+	return rc;
+}
+
 static int exchange(struct attempt *at, const struct hello *offer, struct hello *answer)
 {
 	struct conn *conn = at->conn;
@@ -210,7 +228,7 @@ static int exchange(struct attempt *at, const struct hello *offer, struct hello 
 	if (asked != 0)
 		return err_set(named(errno), "connecting to %s: %s", at->to, strerror(errno));
 	conn->connect_pending = true;
-	int rc = cm_wait(conn->channel, at->deadline, &event);
+	int rc = await_answer(at, &event);
 
 	if (rc == -ETIMEDOUT)
 		return timed_out(at, "the peer's answer");
@@ -263,9 +281,13 @@ static int make_queues(struct attempt *at, struct hello *offer)
 		rc = qp_create(conn, &sizes);
 	if (rc == 0)
 		rc = binding_introduce(conn, offer);
-	if (rc == 0)
-		qp_probe(conn, offer);
-	return rc;
+	if (rc < 0)
+		return rc;
+	qp_probe(conn, offer);
+	offer->bundle = at->owner->bundle_id;
+	offer->rail = at->owner->rail;
+	offer->rails = at->owner->rails;
+	return 0;
 }
 
 static int establish(struct attempt *at, const struct hello *offer, const struct hello *answer)
@@ -327,10 +349,10 @@ static int connect_conn(struct attempt *at, union address *dst)
 	return rc;
 }
 
-static int connect_one(struct attempt *at, union address *dst, struct sub *sub, void *user,
+static int connect_one(struct attempt *at, union address *dst, struct sub *sub,
 		       struct tp_conn **out)
 {
-	int rc = conn_new(sub, user, &at->conn);
+	int rc = conn_new(sub, at->owner, &at->conn);
 
 	if (rc < 0)
 		return rc;
@@ -344,7 +366,7 @@ static int connect_one(struct attempt *at, union address *dst, struct sub *sub, 
 }
 
 int verbs_connect(const struct tp_uri *uri, const struct tp_options *opt, struct tp_subcq *sub,
-		  void *user, struct tp_conn **out)
+		  const struct tp_owner *owner, struct tp_conn **out)
 {
 	uint64_t deadline = clock_ns() + opt->timeout_ms * NS_PER_MS;
 	struct addresses hosts;
@@ -355,12 +377,13 @@ int verbs_connect(const struct tp_uri *uri, const struct tp_options *opt, struct
 		uint64_t now = clock_ns();
 		uint64_t left = now < deadline ? deadline - now : 0;
 		struct attempt at = {
+		    .owner = owner,
 		    .uri = uri,
 		    .opt = opt,
 		    .deadline = now + left / (uint64_t)(hosts.n - i),
 		};
 
-		rc = connect_one(&at, &hosts.at[i], sub_of(sub), user, out);
+		rc = connect_one(&at, &hosts.at[i], sub_of(sub), out);
 		if (rc == 0)
 			return 0;
 		if (i + 1 < hosts.n)

@@ -15,9 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HELLO_VERSION 2
+#define HELLO_VERSION 3
 #define HELLO_BYTES   56
 #define HELLO_DRAWN   6
+#define HELLO_BUNDLE  6 /* bytes of a bundle's id */
 
 enum hello_kind { HELLO_OFFER = 1, HELLO_ANSWER = 2, HELLO_REFUSAL = 3 };
 
@@ -28,6 +29,7 @@ enum hello_reason {
 	HELLO_FULL = 3,     /* the listener has all the connections it takes */
 	HELLO_SCARCE = 4,   /* no memory, or no queue of the device, for one more */
 	HELLO_DEVICE = 5,   /* the listener takes connections of another device only */
+	HELLO_RAILS = 6,    /* the bundle that it is a rail of does not come about */
 };
 
 enum hello_flags {
@@ -54,6 +56,10 @@ struct hello {
 	uint32_t probe_key;  /* what it had posted before has arrived */
 	uint32_t qp_num;
 	uint8_t drawn[HELLO_DRAWN]; /* at random, for this connection */
+	/* An offer's: it is rail `rail` of `rails` (2 to 8), of the bundle with this id; rails is 0 where
+	 * there is but one. */
+	uint64_t bundle;
+	uint8_t rail, rails;
 };
 
 enum hello_verdict {

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * tp_listen and tp_accept. The listener has an event channel with connection requests only: a
- * request that is accepted moves to a channel of its own. Nothing here waits for a peer.
+ * request that is accepted moves to a channel of its own. Requests that are rails of one bundle wait
+ * for one another, unanswered (gather.h). Nothing here waits for a peer.
  */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "transport/bundle.h"
+#include "transport/gather.h"
 #include "transport/verbs/verbs.h"
 
 #include <errno.h>
@@ -24,6 +27,14 @@ struct listener {
 	struct rdma_cm_id *ids[2]; /* `*` has one for each address family */
 	int n_ids;
 	struct quota *quota;
+	struct gather gather; /* of struct request */
+};
+
+struct request {
+	struct rdma_cm_id *id;
+	enum hello_verdict verdict;
+	struct hello offer;
+	uint32_t qp_num; /* of the peer, as the connection manager says */
 };
 
 /* ---- listening --------------------------------------------------------------------------------
@@ -244,10 +255,32 @@ static void refuse(struct rdma_cm_id *id, enum hello_reason reason)
 	rdma_destroy_id(id);
 }
 
+/* All that came of a bundle. */
+static void refuse_all(const struct gathering *all, unsigned from, enum hello_reason reason)
+{
+	for (unsigned r = from; r < all->rails; r++) {
+		struct request *req = all->request[r];
+
+		if (req)
+			refuse(req->id, reason);
+		free(req);
+	}
+}
+
+static void drop_gatherings(struct listener *listener, uint64_t now)
+{
+	struct gathering all;
+
+	while (gather_expired(&listener->gather, now, &all))
+		refuse_all(&all, 0, HELLO_RAILS);
+}
+
 void verbs_listener_destroy(struct tp_listener *base)
 {
 	struct listener *listener = (struct listener *)base;
 	struct rdma_cm_event *event;
+
+	drop_gatherings(listener, UINT64_MAX);
 
 	/* Requests that nobody took have ids of their own. */
 	while (listener->channel && rdma_get_cm_event(listener->channel, &event) == 0) {
@@ -272,13 +305,6 @@ int verbs_listener_fd(const struct tp_listener *base)
 
 /* ---- accepting --------------------------------------------------------------------------------
  */
-
-struct request {
-	struct rdma_cm_id *id;
-	enum hello_verdict verdict;
-	struct hello offer;
-	uint32_t qp_num; /* of the peer, as the connection manager says */
-};
 
 /* HELLO_OK, or why this request is refused. */
 static enum hello_reason judge(const struct listener *listener, const struct request *req)
@@ -372,11 +398,11 @@ static int answer(struct listener *listener, struct conn *conn, const struct hel
 }
 
 static int accept_request(struct listener *listener, struct request *req, struct sub *sub,
-			  void *user, struct tp_conn **out)
+			  const struct tp_owner *owner, struct tp_conn **out)
 {
 	struct hello agreed;
 	struct conn *conn;
-	int rc = conn_new(sub, user, &conn);
+	int rc = conn_new(sub, owner, &conn);
 
 	if (rc < 0) {
 		refuse(req->id, HELLO_SCARCE);
@@ -387,7 +413,7 @@ static int accept_request(struct listener *listener, struct request *req, struct
 	conn->lend_limit = listener->opt.lend_bytes;
 	conn->quota = listener->quota;
 	atomic_fetch_add(&conn->quota->refs, 1);
-	atomic_fetch_add(&conn->quota->live, 1);
+	atomic_fetch_add(&conn->quota->live, quota_share(&conn->base));
 	cm_name_peer(conn);
 	rc = cm_channel(&conn->channel);
 	if (rc == 0 && rdma_migrate_id(conn->id, conn->channel) != 0)
@@ -405,6 +431,73 @@ static int accept_request(struct listener *listener, struct request *req, struct
 	refuse(req->id, rc == -EPROTO ? HELLO_NONSENSE : HELLO_SCARCE);
 	conn_free(conn);
 	return rc;
+}
+
+/* ---- rails ------------------------------------------------------------------------------------
+ */
+
+static int take_rail(void *listener, void *request, struct tp_subcq *sub,
+		     const struct tp_owner *owner, struct tp_conn **out)
+{
+	struct request *req = request;
+	int rc = accept_request(listener, req, sub_of(sub), owner, out);
+
+	free(req);
+	return rc;
+}
+
+static int take_bundle(struct listener *listener, const struct gathering *all,
+		       struct tp_subcq *sub, void *user, struct tp_conn **out)
+{
+	unsigned used;
+	int rc = bundle_accept(listener, take_rail, all->request, all->rails, sub, user, &used, out);
+
+	refuse_all(all, used, HELLO_RAILS);
+	return rc;
+}
+
+/* One of several. */
+static int gather(struct listener *listener, const struct request *one, struct tp_subcq *sub,
+		  void *user, struct tp_conn **out)
+{
+	const struct hello *offer = &one->offer;
+	struct request *req = malloc(sizeof(*req));
+	struct gathering all;
+
+	if (!req) {
+		refuse(one->id, HELLO_SCARCE);
+		return err_set(ENOMEM, "no memory for a rail");
+	}
+	*req = *one;
+	switch (gather_add(&listener->gather, offer->bundle, offer->rails, offer->rail, req,
+			   clock_ns(), &all)) {
+	case GATHER_COMPLETE:
+		return take_bundle(listener, &all, sub, user, out);
+	case GATHER_WAITS: /* one that had to make room */
+		refuse_all(&all, 0, HELLO_RAILS);
+		break;
+	case GATHER_WRONG:
+		refuse(req->id, HELLO_NONSENSE);
+		free(req);
+		break;
+	case GATHER_CROWDED:
+		refuse(req->id, HELLO_RAILS);
+		free(req);
+		break;
+	}
+	return 0;
+}
+
+/* Its other rails need not wait for it. */
+static void refuse_request(struct listener *listener, const struct request *req,
+			   enum hello_reason reason)
+{
+	struct gathering all;
+
+	refuse(req->id, reason);
+	if (reason == HELLO_FULL && req->offer.rails &&
+	    gather_drop(&listener->gather, req->offer.bundle, &all))
+		refuse_all(&all, 0, reason);
 }
 
 /* Takes the next request off the channel; 0 when there is none. */
@@ -435,15 +528,23 @@ int verbs_accept(struct tp_listener *base, struct tp_subcq *sub, void *user, str
 	struct request req;
 	int rc;
 
+	drop_gatherings(listener, clock_ns());
 	for (int i = 0; i < REQUESTS_A_CALL; i++) {
 		rc = next_request(listener, &req);
 		if (rc <= 0)
 			return rc;
 		enum hello_reason reason = judge(listener, &req);
 
-		if (reason == HELLO_OK)
-			return accept_request(listener, &req, sub_of(sub), user, out);
-		refuse(req.id, reason);
+		if (reason != HELLO_OK) {
+			refuse_request(listener, &req, reason);
+			continue;
+		}
+		struct tp_owner owner = {.user = user};
+
+		rc = req.offer.rails ? gather(listener, &req, sub, user, out)
+				     : accept_request(listener, &req, sub_of(sub), &owner, out);
+		if (rc)
+			return rc;
 	}
 	return 0;
 }

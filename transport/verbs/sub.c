@@ -152,14 +152,20 @@ int bank_claim(struct device *dev, uint32_t cqes, struct cq_bank **out)
 
 bool sub_stash(struct sub *sub, struct device *dev)
 {
+	/* Behind what is there. */
+	int at = sub->wc_at < sub->wc_end ? sub->wc_end : 0;
+
+	if (at && (sub->wc_device != dev || at == WC_BATCH))
+		return false;
 	for (struct cq_bank *bank = dev->banks; bank; bank = bank->next) {
-		int n = ibv_poll_cq(bank->cq, WC_BATCH, sub->wc);
+		int n = ibv_poll_cq(bank->cq, WC_BATCH - at, sub->wc + at);
 
 		if (n <= 0)
 			continue;
 		sub->wc_device = dev;
-		sub->wc_at = 0;
-		sub->wc_end = n;
+		if (!at)
+			sub->wc_at = 0;
+		sub->wc_end = at + n;
 		return true;
 	}
 	return false;

@@ -378,7 +378,7 @@ void qp_set_error(struct conn *conn);
 
 /* ---- conn.c: making and freeing -------------------------------------------------------------- */
 
-int conn_new(struct sub *sub, void *user, struct conn **out);
+int conn_new(struct sub *sub, const struct tp_owner *owner, struct conn **out);
 /* Lets completions find it, in `state`: from here on the polling thread sees it. */
 void conn_bind(struct conn *conn, enum conn_state state, uint64_t deadline);
 /* Under sub->lock: completions find it no more; gives back its part of the queues. */
@@ -389,6 +389,11 @@ void conn_free(struct conn *conn); /* not bound, not watched; may be half built 
 void conn_set_state(struct conn *conn, enum conn_state state);
 void verbs_conn_destroy(struct tp_conn *base);
 struct quota *quota_new(void);
+/* How much of it a connection takes: of a bundle, the first rail takes all. */
+static inline unsigned quota_share(const struct tp_conn *conn)
+{
+	return conn->rail == 0;
+}
 void quota_put(struct quota *quota);
 /* A connection that is over takes no place at its listener any more. */
 void quota_leave(struct conn *conn);
@@ -408,7 +413,7 @@ int cm_set_tos(struct rdma_cm_id *id, const struct tp_uri *uri);
 /* ---- connect.c, listen.c --------------------------------------------------------------------- */
 
 int verbs_connect(const struct tp_uri *uri, const struct tp_options *opt, struct tp_subcq *sub,
-		  void *user, struct tp_conn **out);
+		  const struct tp_owner *owner, struct tp_conn **out);
 int verbs_listen(const struct tp_uri *uri, const struct tp_options *opt, struct tp_listener **out);
 void verbs_listener_destroy(struct tp_listener *listener);
 int verbs_listener_fd(const struct tp_listener *listener);
