@@ -151,34 +151,19 @@ static int on_send(struct conn *conn, const struct ibv_wc *wc, struct tp_event *
 /* ---- receives ---------------------------------------------------------------------------------
  */
 
-static bool repost(struct conn *conn, const uint32_t *slots, uint32_t n)
+/* Posts a receive again; `counted` ones are the peer's credits. */
+static void give_back(struct conn *conn, uint32_t slot, bool counted)
 {
-	int rc = rx_repost(conn, slots, n);
+	if (conn_ending(conn))
+		return;
+	int rc = rx_repost(conn, slot);
 
 	if (rc < 0)
 		conn_fail(conn, UNLOCKED, rc, "a receive can't be posted again: %s", strerror(-rc));
-	return rc == 0;
-}
-
-/* Posts a receive again; `counted` ones are the peer's credits, and wait until there are some. */
-static void give_back(struct conn *conn, uint32_t slot, bool counted)
-{
-	uint32_t n = conn->nspent + 1;
-
-	if (conn_ending(conn))
-		return;
-	if (!counted) {
-		repost(conn, &slot, 1);
-		return;
-	}
-	conn->spent[conn->nspent++] = slot;
-	if (n < credit_batch(&conn->credit_rx))
-		return;
-	conn->nspent = 0;
-	if (!repost(conn, conn->spent, n))
+	if (rc < 0 || !counted)
 		return;
 	pthread_spin_lock(&conn->lock);
-	conn->credit_rx.reposted += n;
+	conn->credit_rx.reposted++;
 	post_credit(conn);
 	pthread_spin_unlock(&conn->lock);
 }

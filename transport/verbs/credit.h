@@ -71,18 +71,6 @@ static inline uint32_t credit_quantum(uint32_t depth)
 	return (depth + CREDIT_UPDATES - 1) / CREDIT_UPDATES;
 }
 
-/* So many receives are posted again at once. Fewer than that may wait: with a peer that used up all of
- * its credits, depth of them arrived since it was told, so more than depth - batch of these are posted again:
- * a quantum at least, so it is told. */
-#define CREDIT_BATCH 16
-
-static inline uint32_t credit_batch(const struct credit_rx *rx)
-{
-	uint32_t part = credit_quantum(rx->depth) / 4;
-
-	return part < 1 ? 1 : part < CREDIT_BATCH ? part : CREDIT_BATCH;
-}
-
 /* The peer should be told now. */
 static inline bool credit_rx_due(const struct credit_rx *rx)
 {

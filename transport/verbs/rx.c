@@ -62,22 +62,16 @@ void rx_free(struct conn *conn)
 	*pool = (struct rx_pool){0};
 }
 
-int rx_repost(struct conn *conn, const uint32_t *slots, uint32_t n)
+int rx_repost(struct conn *conn, uint32_t slot)
 {
 	struct rx_pool *pool = &conn->rx;
-	struct ibv_recv_wr wr[CREDIT_BATCH], *bad;
-	struct ibv_sge sge[CREDIT_BATCH];
+	struct ibv_sge sge = {.addr = (uintptr_t)rx_slot(conn, slot),
+			      .length = RX_SLOT_BYTES,
+			      .lkey = pool->slabs[slot / RX_CHUNK].mr->lkey};
+	struct ibv_recv_wr *bad,
+	    wr = {.wr_id = wr_id(WR_RECV, conn->serial, slot), .sg_list = &sge, .num_sge = 1};
 
-	for (uint32_t i = 0; i < n; i++) {
-		sge[i] = (struct ibv_sge){.addr = (uintptr_t)rx_slot(conn, slots[i]),
-					  .length = RX_SLOT_BYTES,
-					  .lkey = pool->slabs[slots[i] / RX_CHUNK].mr->lkey};
-		wr[i] = (struct ibv_recv_wr){.wr_id = wr_id(WR_RECV, conn->serial, slots[i]),
-					     .next = i + 1 < n ? &wr[i + 1] : NULL,
-					     .sg_list = &sge[i],
-					     .num_sge = 1};
-	}
-	return -ibv_post_recv(conn->qp, wr, &bad);
+	return -ibv_post_recv(conn->qp, &wr, &bad);
 }
 
 int rx_fill(struct conn *conn, uint32_t need)
@@ -89,7 +83,7 @@ int rx_fill(struct conn *conn, uint32_t need)
 
 		if (rc < 0)
 			return rc;
-		rc = rx_repost(conn, &slot, 1);
+		rc = rx_repost(conn, slot);
 		if (rc < 0)
 			return err_set(-rc, "receive %u of %u can't be posted: %s", slot + 1, need,
 				       strerror(-rc));

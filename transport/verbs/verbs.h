@@ -222,7 +222,6 @@ struct conn {
 	uint32_t cqes;
 	struct rx_pool rx;
 	struct credit_rx credit_rx;
-	uint32_t nspent, spent[CREDIT_BATCH]; /* arrived, and not posted again yet */
 	struct conn *prev, *next, *bucket, *ready_next;
 
 	atomic_uint asked;
@@ -350,8 +349,8 @@ void sub_deadline(struct conn *conn, uint64_t deadline);
 int rx_fill(struct conn *conn, uint32_t need);
 void rx_free(struct conn *conn);
 void *rx_slot(const struct conn *conn, uint32_t slot);
-/* Posts 1 to CREDIT_BATCH receives again. */
-int rx_repost(struct conn *conn, const uint32_t *slots, uint32_t n);
+/* Posts a receive again. */
+int rx_repost(struct conn *conn, uint32_t slot);
 
 /* ---- qp.c ------------------------------------------------------------------------------------ */
 

@@ -116,7 +116,7 @@ device_arguments() {
 # The kernel's tests of its own cryptography and tracing would take a third of the boot. It
 # boots on one processor, and guest/init adds the others: where the host's are busy, emulated
 # processors that wait for one another take twice as long.
-readonly KERNEL_ARGUMENTS="console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr maxcpus=1 cryptomgr.notests tsc=reliable \
+readonly KERNEL_ARGUMENTS="console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr maxcpus=1 cryptomgr.notests \
 initcall_blacklist=init_kprobe_trace,load_system_certificate_list,crypto_kdf108_init"
 
 # await_link: a client whose server does not listen yet would start with a dead cable.
