@@ -88,7 +88,7 @@ static int draw(const struct bench *b)
 	fprintf(to, "set style data histograms\nset style fill solid 0.8\nset xtics rotate by -60 "
 		    "noenhanced\n"
 		    "set grid ytics\nset yrange [0:*]\nset xlabel 'rule, and instruction set'\n"
-		    "set ylabel 'GB/s (10^9 bytes a second)'\nset key outside right top Left "
+		    "set ylabel 'GB/s (10^{9} bytes a second)'\nset key outside right top Left "
 		    "reverse\nplot ");
 	for (unsigned i = 0; i < b->sizes.n; i++)
 		fprintf(to, "%s$size%u using 2:xtic(1) title '%sB of weights'", i ? ", " : "", i,

@@ -156,7 +156,7 @@ static void print_axes(FILE *to, const struct bench_frame *f, const struct bench
 	if (f->loop->rates)
 		fprintf(
 		    to,
-		    "set ylabel 'GB/s (10^9 bytes a second)'\nset yrange [0:*]\nset ytics "
+		    "set ylabel 'GB/s (10^{9} bytes a second)'\nset yrange [0:*]\nset ytics "
 		    "nomirror\n"
 		    "set y2label '%s a second'\nset logscale y2\nset y2tics format '%%.0s%%c'\n",
 		    f->loop->unit);

@@ -220,7 +220,8 @@ struct lasting {
 	enum srv_mode mode;
 	gs_trainer *t;
 	gs_param *p[FEW];
-	uint32_t steps, lost;
+	uint64_t steps; /* at least; in the end, so many */
+	_Atomic uint32_t lost;
 	_Atomic bool done;
 };
 
@@ -257,18 +258,20 @@ static void *last(void *arg)
 	struct lasting *l = arg;
 	const void *grad[FEW];
 	gs_param *list[FEW];
+	uint64_t step = 1;
 	uint32_t n;
 	int rc;
 
 	for (uint32_t i = 0; i < FEW; i++)
 		grad[i] = one;
-	for (uint64_t step = 1; step <= l->steps; step++) {
+	for (; step <= l->steps || !l->lost; step++) {
 		while ((n = to_push(l, step, list)) > 0)
 			if ((rc = gs_push_many(l->t, list, grad, n)) < 0)
 				come_back(l, rc);
 		while (l->mode != SRV_ASYNC && (rc = gs_step_end(l->t)) < 0)
 			come_back(l, rc);
 	}
+	l->steps = step - 1;
 	for (uint32_t i = 0; l->mode != SRV_SYNC && i < FEW; i++)
 		while ((rc = gs_wait_applied(l->t, l->p[i])) < 0)
 			come_back(l, rc);
@@ -325,7 +328,7 @@ START_TEST(cut_within_a_step)
 	pthread_create(&thread, NULL, last, &l);
 	for (uint32_t cuts = 0; !l.done; cuts++) {
 		nap_us(300 + rnd(&rng, 3000));
-		if (cuts < scaled(20, 4))
+		if (cuts < scaled(20, 4) || !l.lost)
 			cut(&rng);
 	}
 	pthread_join(thread, NULL);

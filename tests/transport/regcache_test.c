@@ -459,11 +459,7 @@ START_TEST(nothing_else_changes)
 	ck_assert_ptr_nonnull(heap);
 	for (int i = 0; i < 1 << 20; i++)
 		ck_assert(heap[i] == 3);
-	/* If it is elsewhere, the old place is gone. */
-	if ((((uintptr_t)heap + PAGE - 1) & ~(PAGE - 1)) != first)
-		ck_assert(!found(m, (void *)first, 16 * PAGE));
 	free(heap);
-	ck_assert(!found(m, (void *)first, 16 * PAGE));
 	close(pipes[0]);
 	close(pipes[1]);
 	munmap(mem, SIZE);
