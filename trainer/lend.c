@@ -40,7 +40,8 @@ void lend_push(gs_param *p, uint64_t push, const void *grad)
 		return;
 	}
 	lent->region = NULL;
-	p->not_lent = grad;
+	if (rc == -EFAULT) /* its kind stays; that there is no room does not */
+		p->not_lent = grad;
 	if (rc != -EOPNOTSUPP) {
 		log_debug("gs_push_zcopy copies \"%s\": %s", p->wire.name, err_text());
 		return;
