@@ -18,6 +18,8 @@
 /* So much leaves no room in the caches for what is pulled, so stores go past them (perf/METHOD.md). */
 #define PULL_LARGE (UINT64_C(8) << 20)
 
+#define PULL_PIECE (UINT64_C(64) << 10)
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 void pull_size(struct pull *pull)
@@ -31,7 +33,8 @@ void pull_size(struct pull *pull)
 
 void pull_copy(const struct pull *pull, void *to, const void *from, uint64_t len)
 {
-	if (pull->large)
+	/* Each such copy ends with a fence: short ones don't pay for it. */
+	if (pull->large && len >= PULL_PIECE)
 		copy_streaming(to, from, len);
 	else
 		memcpy(to, from, len);
