@@ -91,7 +91,7 @@ void saver_came(struct saver *sv);
 /* NOTE_SAVED, NOTE_SAVE_DUE. */
 void saver_note(struct note *note);
 /* The last one, on the server's way out: waits for it. 0 also when there is nothing to write; -ETIME
- * (its files were there for stop_ms, and no cut came), -ECANCELED (srv_stop was called again), what the store gives. */
+ * (its files were there for stop_ms, and no cut came), -ECANCELED (stopped again), what the store gives. */
 int saver_last(struct srv *srv);
 
 /* ---- pollers ---- */

@@ -161,8 +161,8 @@ static void on_event(gs_trainer *t, const struct tp_event *ev)
 			talk_take(t, ev->msg, ev->len);
 		break;
 	case TP_EV_DONE:
-		/* Only beats, READs and the ends of lent pushes are signalled. One that failed is followed by TP_EV_CLOSED,
-		 * which tells; it must not count as data that has come. */
+		/* Only beats, READs and the ends of lent pushes are signalled. One that failed is
+		 * followed by TP_EV_CLOSED, which tells; it must not count as data that has come. */
 		if (ev->cookie == 0)
 			beat_done(t);
 		else if (!lend_done(ev->cookie) && ev->status == 0)

@@ -296,9 +296,9 @@ void trainer_changed(gs_trainer *t);
 int trainer_lost(gs_trainer *t, int rc);
 
 /* Rails. A block's gradients, initial weights, ordered pulls and READs all take the block's rail, so
- * that between them the order is that of the calls; a table's take its first block's, and all of a pack's the same one. What goes ahead
- * of a push (its head) goes ahead of it on every rail that carries some of it; a barrier is posted on
- * each. Messages, and all that the server sends, take rail 0. */
+ * that between them the order is that of the calls; a table's take its first block's, and all of a
+ * pack's the same one. What goes ahead of a push (its head) goes ahead of it on every rail that carries
+ * some of it; a barrier is posted on each. Messages, and all that the server sends, take rail 0. */
 static inline uint8_t trainer_rail(const gs_trainer *t, uint32_t block)
 {
 	uint32_t pack;

@@ -197,9 +197,9 @@ struct tp_options {
 			 * default 1 */
 };
 
-/* Listens on a URI (transport/uri.h); it takes connections of any number of rails. Errors: -EINVAL (the URI), -EADDRINUSE, -EADDRNOTAVAIL,
- * -EHOSTUNREACH/-ENOENT (name does not resolve), -ENODEV (no RDMA device: says what was looked for
- * and how to get one), -EACCES. */
+/* Listens on a URI (transport/uri.h); it takes connections of any number of rails. Errors: -EINVAL (the
+ * URI), -EADDRINUSE, -EADDRNOTAVAIL, -EHOSTUNREACH/-ENOENT (name does not resolve), -ENODEV (no RDMA
+ * device: says what was looked for and how to get one), -EACCES. */
 int tp_listen(const char *uri, const struct tp_options *opt, struct tp_listener **out);
 void tp_listener_destroy(struct tp_listener *listener);
 /* The URI can be reached from this host alone: shm, or a loopback address (127/8, ::1, localhost). */
@@ -211,7 +211,7 @@ const char *tp_listener_uri(const struct tp_listener *listener);
 /* Takes one connection, never blocks for long; its events go to `cq`. Receives are posted before
  * the peer can send. A peer whose hello does not fit (magic, version, sizes) is refused, told why,
  * and never shows here, nor does one whose rails do not all come within TP_RAILS_WAIT_MS: until they
- * have, nothing is made for any of them. (That is looked at here: call it now and then.) `user` is what tp_conn_user gives, from the first event on.
+ * have, nothing is made for any. (Looked at here: call it now and then.) tp_conn_user gives `user` at once.
  * Returns 1 with *out, 0 when there is none, or a negative errno for one that failed. */
 int tp_accept(struct tp_listener *listener, struct tp_cq *cq, void *user, struct tp_conn **out);
 
@@ -279,9 +279,9 @@ struct tp_op {
 	uint8_t rail;
 };
 
-/* Posts ops in order, as one chain for each run of one rail. Where the local memory of a WRITE *is* the mapped remote
- * (shm, zero copy) no byte is copied. The source of a WRITE must stay unchanged until the peer is
- * known to have it; a READ's target is the op's until TP_EV_DONE.
+/* Posts ops in order, as one chain for each run of one rail. Where the local memory of a WRITE *is* the
+ * mapped remote (shm, zero copy) no byte is copied. The source of a WRITE must stay unchanged until the
+ * peer is known to have it; a READ's target is the op's until TP_EV_DONE.
  * Returns how many were taken (a prefix), or, when the first could not be: -EAGAIN (no room now;
  * TP_EV_ROOM follows), -EINVAL (out of the remote's or the region's bounds, length 0, an op longer
  * than the whole queue could carry), -EACCES (the remote was attached without that access),

@@ -87,7 +87,7 @@ bad demo --grad-dtype f64
 bad 'bench step' --size 1K
 bad 'bench step' --size 2G
 bad 'bench step' --size 4097
-bad 'bench step' --optimizer adam
+bad 'bench step' --optimizer lion
 bad 'bench step' --warmup 0
 bad 'bench step' --iters 0
 

@@ -383,7 +383,8 @@ void life_verify(const char *uri, uint32_t ranks, uint64_t steps)
 	ok(gs_pull_rows(t, p[TABLE], ids, LIFE_ROWS, GS_ROWS_GATHER, w));
 	for (uint32_t e = 0; e < LIFE_ROWS * LIFE_DIM; e++)
 		all += (double)w[e];
-	must(all == LIFE_PUSH * LIFE_DIM * life_sum(ranks, steps, TABLE), "the table comes to %g instead of %g",
-	     all, LIFE_PUSH * LIFE_DIM * life_sum(ranks, steps, TABLE));
+	must(all == LIFE_PUSH * LIFE_DIM * life_sum(ranks, steps, TABLE),
+	     "the table comes to %g instead of %g", all,
+	     LIFE_PUSH * LIFE_DIM * life_sum(ranks, steps, TABLE));
 	leave(t);
 }

@@ -251,6 +251,18 @@ static uint64_t come_back(struct actor_of *a, int rc)
 	return saga_step(a);
 }
 
+/* Slow, and not held up: checkpoints, and servers that stop, need steps to end. */
+static void dawdle(struct saga *s, uint64_t step)
+{
+	for (uint32_t n = 0; n < 100; n++) {
+		uint64_t brisk = atomic_load(&s->brisk);
+
+		if (!brisk || step <= brisk)
+			break;
+		nap_us(5000);
+	}
+}
+
 static void *play_part(void *arg)
 {
 	struct part_of *part = arg;
@@ -263,6 +275,7 @@ static void *play_part(void *arg)
 	step = part->s->mode == SRV_ASYNC ? part->first : saga_step(&a);
 	must(step >= part->first, "step %llu", (unsigned long long)step);
 	while (step <= part->last) {
+		dawdle(a.s, step);
 		rc = make_step(&a, step);
 		step = rc ? come_back(&a, rc) : step + 1;
 	}

@@ -16,6 +16,7 @@ struct saga {
 	uint32_t n;
 	uint32_t nap_us; /* between steps */
 	bool lasting;    /* trainers come back when the server is lost */
+	_Atomic uint64_t brisk; /* the steps beyond are slow, half a second each; 0: none */
 	_Atomic uint32_t came_back; /* how often they did */
 	uint64_t seen[SAGA_STEPS + 2][SAGA_PARAMS]; /* checksums; 0: not yet */
 };
