@@ -11,7 +11,7 @@
 	{.name = NAME, .ndim = 1, .rule = RULE, .n_settings = 1, .setting = {{"lr", 0.5}}, \
 	 __VA_ARGS__}
 
-/* Blocks of one KiB: 3, 1, 2, 1, 1 and 1 of them. */
+/* Blocks of one KiB: 3, 1, 2, 1, 1, 1 and 1 of them. The last two are a pack. */
 static const struct wire_param decls[] = {
     DECL("dense", "sgd", .dim = {600}, .init = WIRE_INIT_CONSTANT),
     DECL("half", "momentum", .dim = {5}, .grad_type = WIRE_BF16, .weight_type = WIRE_F16,
@@ -29,6 +29,7 @@ static const struct wire_param decls[] = {
      .nonfinite = WIRE_NONFINITE_SKIP},
     DECL("mended", "adam", .dim = {8}, .init = WIRE_INIT_NORMAL, .init_b = 1,
 	 .reduce = WIRE_SUM, .schedule = "cosine:steps=10"),
+    DECL("packed", "sgd", .dim = {7}, .grad_type = WIRE_F16, .init = WIRE_INIT_CONSTANT),
 };
 
 enum { DECLS = sizeof(decls) / sizeof(decls[0]) };

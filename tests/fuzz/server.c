@@ -213,6 +213,37 @@ static void take_start(struct peer *p)
 		p->step = (uint32_t)session_at(p)->posting;
 }
 
+/* All that one of a pack needs to be pushed with the others, in this slot. */
+static bool may_go_along(struct peer *p, uint32_t i, uint32_t slot)
+{
+	const struct table *t = srv_table(f.srv);
+	const struct param *param = &t->param[i];
+	uint32_t block = param->place.first_block;
+
+	if (p->pushed[i] || next_slot(p, param) != (int)slot)
+		return false;
+	return is_sync() ? mail_word(p, layout_kept_off(t->blocks, block)) != p->step
+			 : mail_word(p, layout_credit_off(block)) <= p->session_pushes[i];
+}
+
+static bool push_pack(struct peer *p, uint32_t number, uint32_t slot)
+{
+	const struct table *t = srv_table(f.srv);
+	const struct pack *pack = &t->pack[number];
+
+	for (uint32_t i = 0; i < pack->n; i++)
+		if (!may_go_along(p, pack->param + i, slot))
+			return false;
+	stub_imm(p->conn, imm_block(IMM_GRAD, t->blocks + number, slot, false),
+		 tp_imm_len(p->conn, pack->bytes));
+	for (uint32_t i = 0; i < pack->n; i++) {
+		p->pushed[pack->param + i] = is_sync();
+		p->session_pushes[pack->param + i]++;
+		count(p, &t->block[pack->block + i]);
+	}
+	return true;
+}
+
 static void push(struct peer *p, uint8_t which)
 {
 	struct table *t = srv_table(f.srv);
@@ -223,6 +254,9 @@ static void push(struct peer *p, uint8_t which)
 	int slot = next_slot(p, param);
 
 	if (slot < 0 || (f.srv->opt.mode != SRV_ASYNC && (p->barrier || p->pushed[i])))
+		return;
+	if (param->place.pack && (which & 128) &&
+	    push_pack(p, param->place.pack - 1, (uint32_t)slot))
 		return;
 	p->pushed[i] = is_sync();
 	if (is_table(param) && is_sync() &&
@@ -335,6 +369,13 @@ static void raw_imm(struct peer *p)
 		else
 			len = tp_imm_len(p->conn, layout_slot_bytes(len, is_table(b->param)
 						      ? row_grad_bytes(b->param) : 4));
+	}
+	if ((how & 4) && t && t->packs) {
+		uint32_t pack = imm_unpack(imm).block % t->packs;
+
+		imm = (imm & ~(uint32_t)(IMM_MAX_BLOCKS - 1)) | (t->blocks + pack);
+		if (how & 2)
+			len = tp_imm_len(p->conn, t->pack[pack].bytes);
 	}
 	stub_imm(p->conn, imm, len);
 }

@@ -63,12 +63,21 @@ static void on_sent(struct tp_conn *conn, const struct wire_msg *msg)
 	}
 }
 
+static void on_pack(uint32_t pack)
+{
+	for (uint32_t i = 0; i < f.n; i++)
+		if (f.place[i].pack == pack && f.place[i].first_block < MAX_BLOCKS)
+			f.pushes[f.place[i].first_block]++;
+}
+
 static void on_imm(struct tp_conn *conn, uint32_t word, uint64_t len)
 {
 	struct imm imm = imm_unpack(word);
 
 	if (imm.kind == IMM_BARRIER)
 		f.barrier++;
+	else if (imm.kind == IMM_GRAD && imm.block >= f.blocks)
+		on_pack(imm.block - f.blocks + 1);
 	else if (imm.block < MAX_BLOCKS && imm.kind == IMM_PULL)
 		f.pull[imm.block] = true;
 	else if (imm.block < MAX_BLOCKS)
@@ -100,7 +109,70 @@ static void write_word(uint64_t off, uint64_t word)
 		memcpy(mail + off, &word, sizeof(word));
 }
 
-static void lay_out(uint32_t i, uint64_t *weights, uint64_t *slots)
+/* What may be packed: how many from this one on. */
+static uint32_t small_ones(uint32_t first)
+{
+	uint32_t n = 0;
+
+	while (first + n < f.n && f.param[first + n].storage == WIRE_DENSE &&
+	       f.param[first + n].dim[0] <= BLOCK_ELEMS)
+		n++;
+	return n;
+}
+
+static void lay_out_pack(uint32_t first, uint32_t n, uint32_t number, uint64_t *slots)
+{
+	uint64_t head = sizeof(struct layout_push_head), heads = *slots;
+
+	*slots += f.slots * n * head;
+	for (uint32_t i = 0; i < n; i++) {
+		struct wire_place *p = &f.place[first + i];
+
+		p->pack = number;
+		p->heads_stride = n * head;
+		p->heads_off = heads + i * head;
+		p->slots_stride = n * LAYOUT_ALIGN; /* a member fits the least there is */
+		p->slots_off = *slots + i * LAYOUT_ALIGN;
+	}
+	*slots += f.slots * n * LAYOUT_ALIGN;
+}
+
+static void lay_out_slots(uint32_t i, uint64_t *slots)
+{
+	struct wire_place *p = &f.place[i];
+	struct wire_param *d = &f.param[i];
+	bool table = d->storage != WIRE_DENSE;
+	uint64_t row = table ? d->dim[1] : 1;
+
+	p->heads_off = *slots;
+	p->heads_stride = sizeof(struct layout_push_head);
+	*slots += f.slots * sizeof(struct layout_push_head);
+	if (table) {
+		p->request_off = *slots;
+		*slots += layout_align(layout_request_bytes(d->pull_rows), LAYOUT_ALIGN);
+	}
+	p->slots_off = *slots;
+	p->slots_stride = layout_align(table ? layout_slot_bytes(d->slot_rows, 4 * row) : 4 * p->elems,
+				       LAYOUT_ALIGN);
+	*slots += f.slots * p->slots_stride;
+}
+
+static void lay_out_all_slots(bool packed, uint64_t *slots)
+{
+	uint32_t packs = 0;
+
+	for (uint32_t i = 0, n; i < f.n; i += n) {
+		n = packed ? small_ones(i) : 0;
+		if (n > 1) {
+			lay_out_pack(i, n, ++packs, slots);
+		} else {
+			n = 1;
+			lay_out_slots(i, slots);
+		}
+	}
+}
+
+static void lay_out(uint32_t i, uint64_t *weights)
 {
 	struct wire_param *d = &f.param[i];
 	struct wire_place *p = &f.place[i];
@@ -115,17 +187,6 @@ static void lay_out(uint32_t i, uint64_t *weights, uint64_t *slots)
 	f.blocks += p->blocks;
 	p->weights_off = p->landing_off = *weights;
 	*weights += layout_align(4 * p->elems + 8 * d->pull_rows * row, LAYOUT_ALIGN);
-	p->heads_off = *slots;
-	p->heads_stride = sizeof(struct layout_push_head);
-	*slots += f.slots * sizeof(struct layout_push_head);
-	if (table) {
-		p->request_off = *slots;
-		*slots += layout_align(layout_request_bytes(d->pull_rows), LAYOUT_ALIGN);
-	}
-	p->slots_off = *slots;
-	p->slots_stride = layout_align(table ? layout_slot_bytes(d->slot_rows, 4 * row) : 4 * p->elems,
-				       LAYOUT_ALIGN);
-	*slots += f.slots * p->slots_stride;
 }
 
 /* One of its numbers may be another. */
@@ -135,6 +196,15 @@ static void spoil(struct wire_msg *msg)
 	struct wire_place *p = &msg->grant.place[how & 1];
 	uint64_t by = how & 64 ? input_u64(&f.in) : (uint64_t)(int64_t)(int8_t)input_u8(&f.in);
 
+	if (how & 128) {
+		switch (how >> 1 & 3) {
+		case 0: p->pack += (uint32_t)by; break;
+		case 1: p->heads_stride += by; break;
+		case 2: msg->grant.weights.more = (uint32_t)by % WIRE_RAILS_MAX; break;
+		default: msg->grant.slot_mem.more = (uint32_t)by % WIRE_RAILS_MAX; break;
+		}
+		return;
+	}
 	switch (how >> 1 & 15) {
 	case 0: p->elems += by; break;
 	case 1: p->block_elems += by; break;
@@ -155,13 +225,14 @@ static void spoil(struct wire_msg *msg)
 	}
 }
 
-static void say_grants(bool spoiled)
+static void say_grants(bool spoiled, bool packed)
 {
 	uint64_t weights = 0, slots = sizeof(struct layout_slots_head);
 
 	f.blocks = 0;
 	for (uint32_t i = 0; i < f.n; i++)
-		lay_out(i, &weights, &slots);
+		lay_out(i, &weights);
+	lay_out_all_slots(packed, &slots);
 	for (uint32_t i = 0; i < f.n; i++) {
 		f.place[i].weights_off += layout_weights_start(f.blocks);
 		f.place[i].landing_off += layout_landing_start(f.blocks);
@@ -198,7 +269,7 @@ static bool answer(uint8_t how)
 			.staleness = f.mode == WIRE_SSP};
 	} else if (f.declared) {
 		f.declared = false;
-		say_grants(how & 16);
+		say_grants(how & 16, how & 64);
 		return true;
 	} else if (f.attached) {
 		f.attached = false;
@@ -282,7 +353,7 @@ static void some_message(void)
 			.staleness = f.mode == WIRE_SSP};
 		break;
 	case WIRE_GRANT:
-		say_grants(true);
+		say_grants(true, how & 128);
 		return;
 	case WIRE_START:
 		msg.start.step = input_u8(&f.in);
