@@ -451,5 +451,6 @@ void *poller_main(void *arg)
 		if (n == 0)
 			tp_cq_wait(p->cq, -1);
 	}
+	sched_end_turns();
 	return NULL;
 }

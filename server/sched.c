@@ -109,6 +109,11 @@ void sched_turn(struct sched *s)
 	    turn_limit(s->workers, atomic_load_explicit(&s->awake, memory_order_relaxed));
 }
 
+void sched_end_turns(void)
+{
+	mine = NULL;
+}
+
 static void handle_here(struct turn *turn, struct actor *actor, struct item *item)
 {
 	turn->spent += actor->cost.each + TURN_ITEM;

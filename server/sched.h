@@ -38,6 +38,8 @@ void sched_post(struct sched *s, struct actor *actor, struct item *item);
 void sched_take_turns(struct sched *s, struct turn *turn);
 /* A turn of this thread is over: it lets go of what it holds. */
 void sched_turn(struct sched *s);
+/* Behind its last turn: this thread is no poller any more, and `turn` is the caller's again. */
+void sched_end_turns(void);
 
 /* A worker's life, until sched_stop: takes actors; when there are none spins for `spin_us` at most
  * (base/spin.h), sleeps. */
