@@ -257,13 +257,6 @@ double bench_us(const struct bench_point *p, unsigned k, unsigned per_10000)
 	return (double)perf_percentile(p->ns[k], p->n, per_10000) / 1e3;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 double bench_probe_ns(const struct bench_point *p, bool *moved)
 {
 	double known[2 * BENCH_ROUNDS_MAX];
@@ -273,7 +266,7 @@ double bench_probe_ns(const struct bench_point *p, bool *moved)
 		if (!isnan(p->probe[i]))
 			known[n++] = p->probe[i];
 	}
-	qsort(known, n, sizeof(known[0]), by_value);
+	perf_sort_real(known, n);
 	*moved = n != p->n_probes || (n && known[n - 1] > known[0] * moved_ratio);
 	return n ? known[(n - 1) / 2] : NAN;
 }

@@ -40,7 +40,7 @@ void bench_print_head(const struct bench_frame *f, const struct bench_point *fir
 	else
 		printf("  pollers    %-3" PRId64 " workers %-16" PRId64 " spin    %s\n",
 		       f->server.opt.pollers, f->server.opt.workers, spin_text(f, spin));
-	printf("\n%9s %6s %8s  %-9s %8s %9s %9s %9s %9s %9s %12s %9s %9s %9s\n", "bytes",
+	printf("\n%9s %6s %8s  %-9s %8s %9s %9s %9s %9s %9s %13s %9s %10s %9s\n", "bytes",
 	       f->loop->count, "trainers", "us of", "samples", "p50", "p99", "p99.9", "max", "GB/s",
 	       rate, "server us", "trainer us", "core ns");
 }
@@ -75,7 +75,7 @@ void bench_print_point(const struct bench_frame *f, const struct bench_point *p)
 		if (k == 0) {
 			snprintf(mark, sizeof(mark), "%s%s", maybe(probe, "%.0f", core),
 				 moved ? "*" : "");
-			printf(" %9.3f %12.0f %9s %9.3f %9s", p->gb_per_s, p->per_s,
+			printf(" %9.3f %13.0f %9s %10.3f %9s", p->gb_per_s, p->per_s,
 			       maybe(p->server_cpu_us, "%.3f", server), p->cpu_us, mark);
 		}
 		if (is_trip(f, p, k))

@@ -149,19 +149,12 @@ static double us(const struct bench *b, unsigned per_10000)
 	return (double)perf_percentile(b->samples, b->n, per_10000) / 1e3;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double median(const double *values, size_t n)
 {
 	double sorted[ROUNDS_MAX + 1];
 
 	memcpy(sorted, values, n * sizeof(sorted[0]));
-	qsort(sorted, n, sizeof(sorted[0]), by_value);
+	perf_sort_real(sorted, n);
 	return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 

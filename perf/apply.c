@@ -214,17 +214,10 @@ static double moved(const struct subject *s, unsigned grads, size_t bytes)
 	return streams * (double)bytes;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void sort_rounds(struct subject *s, unsigned rounds)
 {
 	perf_sort(s->ns, rounds);
-	qsort(s->ratio, rounds, sizeof(s->ratio[0]), by_value);
+	perf_sort_real(s->ratio, rounds);
 }
 
 /* Returns the number of rounds. */

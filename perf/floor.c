@@ -12,14 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 #include "base/clock.h"
+#include "base/copy.h"
 #include "base/err.h"
 #include "kernels/kern.h"
 #include "perf/crew.h"
+#include "perf/percentile.h"
 
 enum {
 	ROUNDS_MIN = 5,
@@ -119,32 +118,6 @@ static void copy_plain(void *to, const void *from, size_t bytes)
 	memcpy(to, from, bytes);
 }
 
-/* Past the caches, which saves the read of what is overwritten. Both begin equally far behind a
- * line. */
-static void copy_past(void *to, const void *from, size_t bytes)
-{
-	size_t done = 0;
-#ifdef __SSE2__
-	size_t head = -(uintptr_t)to % LINE;
-
-	done = head < bytes ? head : bytes;
-	memcpy(to, from, done);
-	for (; done + LINE <= bytes; done += LINE) {
-		const __m128i *f = (const void *)((const char *)from + done);
-		__m128i *t = (void *)((char *)to + done);
-		__m128i a = _mm_load_si128(f), b = _mm_load_si128(f + 1), c = _mm_load_si128(f + 2),
-			d = _mm_load_si128(f + 3);
-
-		_mm_stream_si128(t, a);
-		_mm_stream_si128(t + 1, b);
-		_mm_stream_si128(t + 2, c);
-		_mm_stream_si128(t + 3, d);
-	}
-	_mm_sfence();
-#endif
-	memcpy((char *)to + done, (const char *)from + done, bytes - done);
-}
-
 struct task {
 	const struct bench *b;
 	void (*part)(const struct task *t, unsigned trainer, size_t at, size_t bytes);
@@ -229,16 +202,9 @@ struct part {
 	double us[WAYS_MAX][ROUNDS_MAX];
 };
 
-static int by_value(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double median(double *v, unsigned n)
 {
-	qsort(v, n, sizeof(*v), by_value);
+	perf_sort_real(v, n);
 	return v[n / 2];
 }
 
@@ -255,7 +221,7 @@ static double time_us(const struct task *t)
 
 static void list_ways(struct part *p, const struct bench *b, struct task task, bool copies)
 {
-	copy_fn *const stores[] = {copy_plain, copy_past};
+	copy_fn *const stores[] = {copy_plain, copy_streaming};
 
 	task.b = b;
 	task.times = b->job->bytes < WORK_MIN_BYTES ? WORK_MIN_BYTES / (unsigned)b->job->bytes : 1;

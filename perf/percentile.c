@@ -18,6 +18,18 @@ void perf_sort(uint64_t *values, size_t n)
 	qsort(values, n, sizeof(values[0]), compare);
 }
 
+static int compare_real(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+void perf_sort_real(double *values, size_t n)
+{
+	qsort(values, n, sizeof(values[0]), compare_real);
+}
+
 uint64_t perf_percentile(const uint64_t *sorted, size_t n, unsigned per_10000)
 {
 	/* ceil(n * p), from 1; split so that no product overflows. */

@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 void perf_sort(uint64_t *values, size_t n);
+/* Ratios and the like; none is a NAN. */
+void perf_sort_real(double *values, size_t n);
 
 /* The smallest value such that at least per_10000/10000 of all values are no larger: 5000 is the
  * median, 9990 is p99.9, 0 the minimum. `sorted` has n >= 1 values; per_10000 <= 10000. */

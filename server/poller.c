@@ -148,7 +148,7 @@ static bool is_first(struct session *s, uint32_t block)
 /* The step before is released to it. */
 static bool may_pass(struct session *s)
 {
-	if (s->srv->opt.mode == SRV_SYNC)
+	if (srv_is_sync(s->srv))
 		return s->posting == round_step(&s->srv->round);
 	return atomic_load_explicit(&s->released, memory_order_acquire) + 1 == s->posting;
 }
@@ -168,7 +168,7 @@ static struct slot *claimed_gradient(struct session *s, const struct imm *imm, u
 /* The trainer may send gradients now, by this rail. */
 static bool step_allows(struct session *s, uint32_t block, uint8_t rail)
 {
-	if (s->srv->opt.mode == SRV_SYNC)
+	if (srv_is_sync(s->srv))
 		return step_is_open(s, block, rail);
 	if (s->srv->opt.mode == SRV_ASYNC || (may_pass(s) && !(s->passing >> rail & 1)))
 		return true;
@@ -181,7 +181,7 @@ static void count_taken(struct session *s, uint32_t n)
 {
 	_Atomic uint64_t *sum = &s->poller->gradients;
 
-	if (s->srv->opt.mode == SRV_SYNC)
+	if (srv_is_sync(s->srv))
 		s->last_pushed = s->posting;
 	else if (s->srv->opt.mode == SRV_SSP)
 		atomic_fetch_add_explicit(&s->unsettled, n, memory_order_relaxed);
@@ -192,7 +192,7 @@ static void count_taken(struct session *s, uint32_t n)
 
 static void take_gradient(struct session *s, struct slot *slot, bool packed, bool notify)
 {
-	if (s->srv->opt.mode == SRV_SYNC) {
+	if (srv_is_sync(s->srv)) {
 		atomic_store_explicit(&slot->step, s->posting, memory_order_relaxed);
 		s->last_step[slot->block] = s->posting;
 	}
@@ -232,7 +232,7 @@ static void fetch_param(const struct param *p, const struct block *b)
 /* The slots of all of a pack, or none of them. */
 static bool claim_pack(struct session *s, const struct pack *pack, const struct imm *imm)
 {
-	const struct table *t = srv_table(s->srv);
+	const struct table *t = s->table;
 	struct imm each = *imm;
 
 	for (uint32_t i = 0; i < pack->n; i++) {
@@ -251,7 +251,7 @@ static bool claim_pack(struct session *s, const struct pack *pack, const struct 
 
 static void on_pack(struct session *s, const struct imm *imm, uint32_t len, uint8_t rail)
 {
-	const struct table *t = srv_table(s->srv);
+	const struct table *t = s->table;
 	const struct pack *pack = &t->pack[imm->block - t->blocks];
 
 	if (!poller_length(s, imm, len, pack->bytes) || !step_allows(s, pack->block, rail) ||
@@ -269,7 +269,7 @@ static void on_pack(struct session *s, const struct imm *imm, uint32_t len, uint
 /* Block numbers behind the last are packs'. */
 static bool is_pack(const struct session *s, const struct imm *imm)
 {
-	const struct table *t = srv_table(s->srv);
+	const struct table *t = s->table;
 
 	return imm->block >= t->blocks && imm->block - t->blocks < t->packs;
 }
@@ -280,7 +280,7 @@ static void on_init(struct session *s, const struct imm *imm, uint32_t len)
 
 	if (!slot)
 		return;
-	if (srv_table(s->srv)->block[imm->block].param->decl.init != WIRE_INIT_TRAINER) {
+	if (s->table->block[imm->block].param->decl.init != WIRE_INIT_TRAINER) {
 		violation(s, "block %u: its initial weights do not come from a trainer",
 			  imm->block);
 		return;
@@ -316,7 +316,7 @@ static void pass(struct session *s)
 {
 	s->passing = 0;
 	s->pass_step = s->posting++;
-	if (s->srv->opt.mode == SRV_SYNC)
+	if (srv_is_sync(s->srv))
 		session_queue(s, &s->pass);
 	else
 		session_settled_one(s);

@@ -96,7 +96,7 @@ static int read_run(struct chain *chain, const struct pull *pull, const struct r
 		rc = add(chain, p,
 			 (struct tp_op){
 			     .local = param_landing(p) + at,
-			     .region = p->t->link.mailbox_region,
+			     .region = p->t->link.landing_region,
 			     .offset = p->weights_off + at,
 			     .len = piece_len(run, at),
 			 });

@@ -416,8 +416,12 @@ int push_may(const gs_trainer *t, const gs_param *p);
 int push_alone(gs_param *p, const void *grad);
 /* What goes ahead of a slot. `rows` and `flags`: of tables. */
 struct layout_push_head push_head(const gs_param *p, uint32_t rows, uint32_t flags);
+/* Puts it down for the slot, if it is anything that the server was not told for it before. */
+bool push_head_changes(gs_param *p, uint32_t slot, const struct layout_push_head *head);
 int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
 		   const struct layout_push_head *head, uint32_t rails);
+/* The server answers when such a push is applied. */
+bool push_wants_answer(const gs_param *p, enum imm_kind kind);
 /* Posts what lies in the slot of a dense push, but the blocks that are in. */
 int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head);
 
@@ -439,10 +443,6 @@ bool lend_done(uint64_t cookie);
 void lend_told(gs_param *p, uint64_t pushes);
 /* The step is over: of all parameters. */
 void lend_step_told(gs_trainer *t);
-/* Puts it down for the slot, if it is anything that the server was not told for it before. */
-bool push_head_changes(gs_param *p, uint32_t slot, const struct layout_push_head *head);
-/* The server answers when such a push is applied. */
-bool push_wants_answer(const gs_param *p, enum imm_kind kind);
 
 /* ---- rows*.c --------------------------------------------------------------------------------- */
 
