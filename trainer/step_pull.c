@@ -230,14 +230,37 @@ static int end_and_pull(struct step_pull *r)
 	return trainer_refused(t);
 }
 
+/* The step's end, and then the pull; as above the step stays posted until that is done. */
+static int end_step(gs_trainer *t, uint64_t *step)
+{
+	int rc = trainer_enter_working(t);
+
+	if (rc < 0)
+		return rc;
+	*step = t->step;
+	rc = t->goes_on ? 0 : step_post(t);
+	if (rc == 0)
+		rc = step_wait_released(t, *step);
+	trainer_exit(t);
+	return rc;
+}
+
 static int ordinary(gs_trainer *t, const struct pull *pull)
 {
-	int ended = gs_step_end(t), rc;
+	uint64_t step;
+	int rc = end_step(t, &step);
 
-	if (ended < 0 && ended != -ENOSPC)
-		return ended;
-	rc = gs_pull_many(t, pull->param, pull->dst, pull->n, GS_RELAXED);
-	return rc < 0 ? rc : ended;
+	if (rc == 0)
+		rc = gs_pull_many(t, pull->param, pull->dst, pull->n, GS_RELAXED);
+	if (rc < 0)
+		return rc;
+	rc = trainer_enter_working(t);
+	if (rc < 0)
+		return rc;
+	step_advance(t, step);
+	rc = trainer_refused(t);
+	trainer_exit(t);
+	return rc;
 }
 
 int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n)

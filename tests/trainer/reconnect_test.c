@@ -41,7 +41,7 @@ struct keeper {
 	/* The trainer's. */
 	gs_param *table;
 	int cut_again; /* within the next gs_reconnect */
-	bool pulls;    /* sync: it ends steps with gs_step_pull */
+	bool pulls;    /* it ends steps with gs_step_pull */
 	int returns;
 };
 
@@ -298,7 +298,7 @@ static void lose_at(enum wire_mode mode, int at)
 			k.end_after[0] = at;
 			k.end_after[1] = seconds[s];
 			k.mute = mute;
-			k.pulls = mode == WIRE_SYNC && (s + mute) % 2;
+			k.pulls = mode != WIRE_ASYNC && (s + mute) % 2;
 			up(&k);
 			train(&k);
 			down(&k);
@@ -333,7 +333,7 @@ static void cut_at(enum wire_mode mode, int at)
 
 		init(&k, mode, 1 + (uint32_t)(at + again + 1) % 3);
 		k.cut_again = again;
-		k.pulls = mode == WIRE_SYNC && again % 2 == 0;
+		k.pulls = mode != WIRE_ASYNC && again % 2 == 0;
 		up(&k);
 		wrap_cut_after(at);
 		train(&k);
@@ -404,6 +404,56 @@ START_TEST(sent_back_in_ssp)
 	gs_get_info(r.t, &info);
 	ck_assert_uint_eq(info.step, 2);
 	ck_ok(gs_step_end(r.t));
+	rig_down(&r);
+}
+END_TEST
+
+/* Released, and then lost while the weights come: called again, it ends no second step. (A pull of one
+ * with delay compensation is asked for, so the server knows when it is under way.) */
+static void end_while_pulled(struct fake *f)
+{
+	fake_up_to(f, STAGE_STARTED);
+	ck_assert_uint_eq(fake_expect_imm(f, IMM_BARRIER).step, 1);
+	fake_release(f, 1);
+	fake_expect_imm(f, IMM_PULL);
+	fake_drop(f);
+	f->resumes = true;
+	f->start_step = 2;
+	fake_up_to(f, STAGE_STARTED);
+	fake_pulled(f, fake_expect_imm(f, IMM_PULL).block);
+	ck_assert_uint_eq(fake_expect_imm(f, IMM_BARRIER).step, 2);
+	fake_release(f, 2);
+	fake_pulled(f, fake_expect_imm(f, IMM_PULL).block);
+	fake_expect_closed(f);
+}
+
+START_TEST(lost_behind_the_release)
+{
+	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+	struct rig r = {.f = {.mode = _i ? WIRE_SSP : WIRE_SYNC}};
+	struct gs_info info;
+	float w[3];
+	void *dst[1] = {w};
+	int rewound = 7;
+
+	fake_start(&r.f, end_while_pulled);
+	ck_ok(rig_connect(&r));
+	d.name = "w";
+	d.ndim = 1;
+	d.shape[0] = 3;
+	gs_setting(&d, "lr", 1);
+	gs_setting(&d, "dc_lambda", 1);
+	ck_ok(gs_declare(r.t, &d, &r.w));
+	ck_ok(gs_start(r.t));
+	ck_fails(gs_step_pull(r.t, &r.w, dst, 1), ECONNRESET, "");
+	ck_ok(gs_reconnect(r.t, &rewound));
+	ck_assert_int_eq(rewound, 0);
+	ck_ok(gs_step_pull(r.t, &r.w, dst, 1));
+	gs_get_info(r.t, &info);
+	ck_assert_uint_eq(info.step, 2);
+	ck_ok(gs_step_pull(r.t, &r.w, dst, 1));
+	gs_get_info(r.t, &info);
+	ck_assert_uint_eq(info.step, 3);
 	rig_down(&r);
 }
 END_TEST
@@ -1366,6 +1416,7 @@ Suite *reconnect_suite(void)
 	tcase_add_loop_test(l, lost_in_ssp, 0, 16);
 	tcase_add_loop_test(l, cut_in_ssp, 0, 15);
 	tcase_add_loop_test(l, sent_back_in_ssp, 0, 2);
+	tcase_add_loop_test(l, lost_behind_the_release, 0, 2);
 	tcase_add_loop_test(l, lost_table_sync, 0, 15);
 	tcase_add_loop_test(l, lost_table_async, 0, 10);
 	tcase_add_loop_test(l, lost_while_accumulating, 0, 16);
