@@ -42,7 +42,7 @@ struct bench_point {
 	double probe[2 * BENCH_ROUNDS_MAX]; /* ns; NAN: there was no turn on two cores */
 	unsigned n_probes;
 	uint32_t blocks, slots;
-	char transport[96];
+	char transport[192];
 };
 
 /* Defaults: async, 4 KiB, one parameter, one trainer. */

@@ -21,7 +21,7 @@
 struct result {
 	int steps, hits;
 	double accuracy, loss, seconds;
-	char checksum[17], transport[96];
+	char checksum[17], transport[192];
 };
 
 struct demo {

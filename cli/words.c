@@ -20,7 +20,7 @@
 struct result {
 	json_int_t steps, vocabulary, pairs;
 	double loss, auc, untrained_loss, untrained_auc, seconds, words_per_s;
-	char checksum[17], transport[96];
+	char checksum[17], transport[192];
 };
 
 struct words {

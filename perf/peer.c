@@ -22,8 +22,6 @@ enum {
 	PAUSE_MS = 20,
 };
 
-static const float gradient_value = 0x1p-10f, rate = 0x1p-10f, unit = 0x1p-20f;
-
 int peer_lib(int rc)
 {
 	return rc < 0 ? err_set(-rc, "%s", gs_last_error()) : 0;
@@ -75,7 +73,7 @@ static int make_memory(struct peer *p)
 		return err_set(ENOMEM, "no memory for weights and gradients of %zu bytes", bytes);
 	memset(p->weights, 0, bytes); /* no page fault under the clock */
 	if (p->own)
-		fill(p->own, room_for_all(p), gradient_value);
+		fill(p->own, room_for_all(p), PEER_GRADIENT);
 	for (size_t i = 0; i < n; i++) {
 		p->dst[i] = p->weights + i * stride(p);
 		p->grad[i] = p->own ? p->own + i * stride(p) : NULL;
@@ -139,7 +137,7 @@ int peer_declare(struct peer *p)
 		d.shape[0] = elems_of(p, i);
 		d.optimizer = "sgd";
 		d.reduce = GS_SUM; /* of powers of two: exact for any number of trainers */
-		gs_setting(&d, "lr", rate);
+		gs_setting(&d, "lr", PEER_RATE);
 		rc = peer_lib(gs_declare(p->trainer, &d, &p->param[i]));
 	}
 	return rc;
@@ -184,7 +182,7 @@ int peer_gradient(struct peer *p, uint32_t i)
 		k++;
 	if (k < PEER_BUFFERS && known[k])
 		return 0;
-	fill(to, elems_of(p, i), gradient_value);
+	fill(to, elems_of(p, i), PEER_GRADIENT);
 	if (k < PEER_BUFFERS)
 		known[k] = to;
 	return 0;
@@ -294,7 +292,7 @@ int peer_count(struct peer *p, bool settled, uint64_t *out)
 
 	if (rc < 0)
 		return rc;
-	float first = p->weights[0], count = -first / unit;
+	float first = p->weights[0], count = -first / PEER_UNIT;
 	if (!(count >= 0 && count <= PEER_GRADIENTS_MAX))
 		return err_set(EBADMSG,
 			       "the first weight is %.9g, which no number of gradients makes it",

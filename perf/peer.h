@@ -29,6 +29,11 @@ enum {
 	PEER_GRADIENTS_MAX = 1 << 24, /* that the weights can count */
 };
 
+/* What each gradient is, at which rate: so each moves a weight by PEER_UNIT, exactly. */
+#define PEER_GRADIENT 0x1p-10f
+#define PEER_RATE     0x1p-10f
+#define PEER_UNIT     (PEER_GRADIENT * PEER_RATE)
+
 enum peer_read { PEER_RELAXED, PEER_CONSISTENT, PEER_ORDERED, PEER_VIEW };
 
 struct peer_config {
@@ -89,7 +94,7 @@ struct peer_result {
 	 * by this trainer. With others the caller adds up: nobody sees more than all, and somebody
 	 * all. */
 	uint64_t before, after, pushed;
-	char transport[96];
+	char transport[192];
 	uint32_t blocks, slots;
 	uint32_t trainers; /* of the server */
 };

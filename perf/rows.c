@@ -17,8 +17,6 @@
 
 enum { CHECKED_AT_ONCE = 4096 };
 
-static const float gradient_value = 0x1p-10f, rate = 0x1p-10f, unit = 0x1p-20f;
-
 struct rows {
 	uint64_t state;   /* of the generator */
 	int64_t *id;      /* of this operation */
@@ -69,7 +67,7 @@ static int declare(struct peer *p)
 	d.kind = GS_TABLE;
 	d.optimizer = p->config->optimizer;
 	d.reduce = GS_SUM;
-	gs_setting(&d, "lr", rate);
+	gs_setting(&d, "lr", PEER_RATE);
 	return peer_lib(gs_declare(p->trainer, &d, &p->param[0]));
 }
 
@@ -100,14 +98,14 @@ static int check_row(const struct peer *p, uint64_t row, const float *w, bool al
 	bool sgd = !strcmp(p->config->optimizer, "sgd");
 
 	for (size_t k = 0; k < p->elems; k++) {
-		float want = -(float)pushes * unit;
+		float want = -(float)pushes * PEER_UNIT;
 
 		if (!isfinite(w[k]) || w[k] != w[0] || (pushes && !(w[k] < 0)) ||
 		    (alone && !pushes && w[k] != 0) || (alone && sgd && w[k] != want) ||
 		    (sgd && w[k] > want))
 			return bad_row(p, row, w[k], pushes);
 	}
-	*sum += sgd ? -(double)w[0] / (double)unit : pushes;
+	*sum += sgd ? -(double)w[0] / (double)PEER_UNIT : pushes;
 	return 0;
 }
 
@@ -169,7 +167,7 @@ static int prepare(struct peer *p)
 		return err_set(ENOMEM, "no memory for %" PRIu32 " rows of %" PRIu64, c->params,
 			       c->table);
 	for (size_t i = 0; i < c->params * p->elems; i++)
-		r->gradient[i] = gradient_value;
+		r->gradient[i] = PEER_GRADIENT;
 	return 0;
 }
 

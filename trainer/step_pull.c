@@ -13,7 +13,7 @@
  * Invariants:
  *  1. link.base has a block's version word of between two steps: it was read after a release, and
  *     before this trainer's first push or barrier behind it. p->base_step is the step that began
- *     then; in any other step nothing is known, and the parameter is read after the release.
+ * then; in any other step nothing is known, and the parameter is read after the release.
  *  2. A block whose word is not base + 2 (nobody pushed it, or its update waits for the barrier) is
  *     read after the release: then every block is as the step leaves it.
  *  3. The step stays posted until all weights are here. So a call that lost the server and is made
