@@ -87,6 +87,7 @@ struct srv_options bed_options(uint32_t trainers, enum srv_mode mode)
 	opt.mode = mode;
 	opt.insecure = true;
 	opt.on_loss = SRV_LOSS_CONTINUE;
+	opt.talk_ms = scaled(10000, 60000);
 	return opt;
 }
 

@@ -353,13 +353,20 @@ START_TEST(arena_read_only)
 }
 END_TEST
 
+/* How often; ThreadSanitizer takes long over each mapping. */
+#ifdef __SANITIZE_THREAD__
+enum { COME_AND_GO = 300 };
+#else
+enum { COME_AND_GO = 3000 };
+#endif
+
 /* Arenas come and go while other threads map memory: nobody's may be taken away. */
 static void *arenas_come_and_go(void *arg)
 {
 	unsigned seed = (unsigned)(uintptr_t)arg;
 	struct tp_arena *held[6] = {NULL};
 
-	for (int i = 0; i < 3000; i++) {
+	for (int i = 0; i < COME_AND_GO; i++) {
 		struct tp_arena **at = &held[rand_r(&seed) % 6];
 		size_t size = (size_t)(rand_r(&seed) % 3 * 2 + 2) << 20;
 		char *base;
@@ -385,7 +392,7 @@ static void *mappings_come_and_go(void *arg)
 	const size_t size = 4 << 20;
 	char *held[16] = {NULL};
 
-	for (int i = 0; i < 30000; i++) {
+	for (int i = 0; i < 10 * COME_AND_GO; i++) {
 		char **at = &held[rand_r(&seed) % 16];
 
 		if (*at) {
