@@ -138,7 +138,7 @@ START_TEST(memory_that_changes)
 	float *mem = map_at(NULL), sum = 0;
 
 	rig_up(&r, sync ? SRV_SYNC : SRV_ASYNC, UINT64_MAX);
-	for (uint32_t n = 1; n <= scaled(40, 8); n++) {
+	for (uint32_t n = 1; n <= scaled(40, 4); n++) {
 		/* Not from a page's beginning, and not always from the same place. */
 		float *grad = mem + 16 + (n % 3 == 0 ? 1024 : 0);
 
@@ -290,7 +290,7 @@ START_TEST(sent_again_from_there)
 	mem[0] = map_at(NULL);
 	mem[1] = map_at(NULL);
 	rig_up(&r, SRV_ASYNC, UINT64_MAX);
-	for (uint32_t round = 0; round < scaled(10, 4); round++) {
+	for (uint32_t round = 0; round < scaled(10, 2); round++) {
 		/* What would be sent if it came from the slots. */
 		for (int i = 0; i < 2; i++) {
 			ok(gs_grad_buffer(r.t, r.p, (void **)&slot));
