@@ -256,6 +256,8 @@ int bench_step(int argc, char **argv)
 	    JOB_SERVER_LINES(b.server),
 	    {"trainers", OPT_NUMBER, &b.server.trainers, "N", "processes that push and pull",
 	     .min = 1, .max = SRV_MAX_TRAINERS},
+	    {"block-size", OPT_SIZE, &b.server.block, "BYTES",
+	     "longest block; 0: the server's own choice", .max = 1 << 30, .multiple = 1 << 10},
 	    BENCH_RUN_LINES(b.run),
 	    {"duration", OPT_NUMBER, &b.duration_s, "SECONDS",
 	     "measure for so long; 0: --iters alone says", .min = 0, .max = 3600},

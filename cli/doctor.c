@@ -195,11 +195,19 @@ static void huge_pages(struct report *r)
 	json_object_set_new(r->section, "total", json_integer(total));
 	fact(r, "transparent", json_string(thp), "transparent", "%s", thp);
 	fact(r, "transparent_shmem", json_string(shmem), "shared memory", "%s", shmem);
-	if (free_pages <= 0 && !strcmp(shmem, "never"))
+	bool shared = strcmp(shmem, "never") && strcmp(shmem, "deny") && strcmp(shmem, "unknown");
+	json_object_set_new(r->section, "possible", json_boolean(free_pages > 0 || shared));
+	if (free_pages <= 0 && !shared)
 		advice(r,
 		       "memory will be in small pages; `sysctl vm.nr_hugepages=N` reserves some, "
 		       "`echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled` lets the "
 		       "kernel make them");
+	else if (shared)
+		advice(r, "memory is in huge pages as far as the kernel finds some: the server's "
+			  "log says; --huge-pages require insists");
+	else
+		advice(r, "memory that does not fit those that are free is in small pages: "
+			  "--huge-pages require insists");
 }
 
 /* ---- cpu ------------------------------------------------------------------------------------- */
@@ -223,18 +231,112 @@ static void cpu_model(char *buf, size_t size)
 		fclose(f);
 }
 
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+/* A file's first line, without its end; false if there is none. */
+static bool first_line(const char *path, char *buf, size_t size)
+{
+	FILE *f = fopen(path, "re");
+	bool ok = f && fgets(buf, (int)size, f);
+
+	if (f)
+		fclose(f);
+	if (ok)
+		buf[strcspn(buf, "\n")] = 0;
+	return ok;
+}
+
+/* One node's "Node N MemTotal:  K kB", in KiB; -1 when it is not there. */
+static int64_t node_total(unsigned node)
+{
+	char path[80], line[128];
+	int64_t kib = -1;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/meminfo", node);
+	FILE *f = fopen(path, "re");
+	while (f && kib < 0 && fgets(line, sizeof(line), f)) {
+		const char *at = strstr(line, "MemTotal:");
+		if (at)
+			kib = strtoll(at + strlen("MemTotal:"), NULL, 10);
+	}
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+static json_t *one_node(const struct report *r, unsigned node)
+{
+	char path[80], cpus[256], text[400];
+	int64_t kib = node_total(node);
+
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", node);
+	if (!first_line(path, cpus, sizeof(cpus)))
+		return NULL;
+	snprintf(text, sizeof(text), "node %u: CPUs %s, %" PRId64 " MiB", node,
+		 *cpus ? cpus : "none", kib >> 10);
+	advice(r, text);
+	return json_pack("{s:i, s:s, s:I}", "node", (int)node, "cpus", cpus, "memory",
+			 (json_int_t)kib * 1024);
+}
+
+/* The nodes of "0-1,4". */
+static void nodes(struct report *r)
+{
+	json_t *list = json_array();
+	char online[256], *at = online;
+
+	if (!first_line("/sys/devices/system/node/online", online, sizeof(online)))
+		online[0] = 0;
+	fact(r, "nodes", list, "memory nodes", "%s",
+	     *online ? online : "the kernel knows of none: all memory is alike");
+	while (*at) {
+		unsigned long first = strtoul(at, &at, 10), last = first;
+
+		if (*at == '-')
+			last = strtoul(at + 1, &at, 10);
+		for (; first <= last && first < 1024; first++)
+			json_array_append_new(list, one_node(r, (unsigned)first));
+		at += *at != 0;
+	}
+	if (json_array_size(list) > 1)
+		advice(r, "a server is fastest on one node: --cpus with CPUs of the node that its "
+			  "device is on");
+}
+
+/* "0-3,8" */
+static void usable_cpus(char *buf, size_t size)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[1024];
+
+	snprintf(buf, size, "unknown");
+	while (f && fgets(line, sizeof(line), f)) {
+		if (strncmp(line, "Cpus_allowed_list:", 18))
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		snprintf(buf, size, "%s", line + 18 + strspn(line + 18, " \t"));
+		break;
+	}
+	if (f)
+		fclose(f);
+}
+
 static void cpu(struct report *r)
 {
 	long online = sysconf(_SC_NPROCESSORS_ONLN);
 	cpu_set_t set;
-	char model[128];
+	char model[128], list[256];
 	int usable = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : (int)online;
 
 	cpu_model(model, sizeof(model));
 	open_section(r, "cpu", "CPU");
 	fact(r, "model", json_string(model), "model", "%s", model);
 	fact(r, "cores", json_integer(online), "cores", "%ld", online);
-	fact(r, "usable_cores", json_integer(usable), "usable", "%d", usable);
+	usable_cpus(list, sizeof(list));
+	fact(r, "usable_cores", json_integer(usable), "usable", "%d: %s (what --cpus may name)",
+	     usable, list);
+	json_object_set_new(r->section, "usable", json_string(list));
+	nodes(r);
 	int rc = kern_isa_use(NULL);
 	fact(r, "kernels", rc < 0 ? json_null() : json_string(kern_isa()), "update kernels", "%s",
 	     rc < 0 ? err_text() : kern_isa());

@@ -179,6 +179,7 @@ int job_start_server(struct job *job, const struct job_server *server)
 	child_arg(&args, "--workers=%" PRId64, server->opt.workers);
 	if (server->opt.cpus)
 		child_arg(&args, "--cpus=%s", server->opt.cpus);
+	child_arg(&args, "--huge-pages=%s", srvopt_huge_words[server->opt.huge_pages]);
 	job_spin_arg(&args, &server->opt);
 	if (server->slots)
 		child_arg(&args, "--slots=%" PRId64, server->slots);

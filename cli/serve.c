@@ -108,6 +108,7 @@ static int settle(struct args *a, struct srv_options *o)
 	o->pollers = (uint32_t)a->threads.pollers;
 	o->workers = (uint32_t)a->threads.workers;
 	o->cpus = a->threads.cpus;
+	o->huge_pages = (enum srv_huge)a->threads.huge_pages;
 	o->spin_us = (int32_t)a->threads.spin_us;
 	o->block_kib = (uint32_t)(a->block >> 10);
 	o->slots = (uint32_t)a->slots;

@@ -6,11 +6,13 @@
 
 #include <sched.h>
 
+const char *const srvopt_huge_words[] = {"auto", "off", "require", NULL};
+
 struct srvopt srvopt_default(void)
 {
 	struct srv_options o = srv_options_default();
 
-	return (struct srvopt){o.pollers, o.workers, SRVOPT_SPIN_AUTO, NULL};
+	return (struct srvopt){o.pollers, o.workers, SRVOPT_SPIN_AUTO, NULL, SRV_HUGE_AUTO};
 }
 
 void srvopt_settle(struct srvopt *so, int64_t others)

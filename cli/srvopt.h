@@ -13,7 +13,11 @@ enum { SRVOPT_SPIN_AUTO = -2 };
 struct srvopt {
 	int64_t pollers, workers, spin_us; /* spin_us may be SRVOPT_SPIN_AUTO */
 	const char *cpus; /* NULL: anywhere */
+	int huge_pages;   /* enum srv_huge */
 };
+
+/* Of enum srv_huge. */
+extern const char *const srvopt_huge_words[];
 
 struct srvopt srvopt_default(void);
 
@@ -32,6 +36,9 @@ void srvopt_settle(struct srvopt *so, int64_t others);
 	 .min = 0, .max = SRV_MAX_WORKERS}, \
 	{"cpus", OPT_TEXT, &(so).cpus, "LIST", \
 	 .help = "CPUs of these threads, in turn, and of the server's memory (0-3,8)"}, \
+	{"huge-pages", OPT_CHOICE, &(so).huge_pages, "WHEN", \
+	 "for the server's memory: where there are any, never, or nothing else", \
+	 .choices = srvopt_huge_words}, \
 	{"spin", OPT_NUMBER, &(so).spin_us, "US|forever", \
 	 "microseconds that an idle thread polls before it sleeps (default: by the cores)", \
 	 .min = 0, .max = 1000000000, .word = "forever", .word_value = SRV_SPIN_FOREVER}

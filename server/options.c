@@ -10,6 +10,7 @@
 #include "proto/imm.h"
 #include "server/access.h"
 #include "server/geometry.h"
+#include "transport/transport.h"
 
 struct srv_options srv_options_default(void)
 {
@@ -68,6 +69,7 @@ static int check_ranges(const struct srv_options *opt)
 		{"staleness", opt->staleness, 0, opt->mode == SRV_SSP ? SRV_MAX_STALENESS : 0},
 		{"pollers", opt->pollers, 1, SRV_MAX_POLLERS},
 		{"workers", opt->workers, 0, SRV_MAX_WORKERS},
+		{"choice of huge pages", opt->huge_pages, SRV_HUGE_AUTO, SRV_HUGE_REQUIRE},
 		{"block size in KiB", opt->block_kib, 1, GEOMETRY_MAX_BLOCK_BYTES / 1024},
 		{"slots", opt->slots, 1, IMM_MAX_SLOTS},
 		{"silence allowed in ms", opt->talk_ms, 1, 3600 * 1000},
@@ -106,4 +108,15 @@ int options_check(const struct srv_options *opt)
 			return err_set(EINVAL, "listener %u has no URI", i);
 	rc = check_checkpoints(opt);
 	return rc ? rc : access_options(opt);
+}
+
+unsigned options_arena_flags(const struct srv_options *opt)
+{
+	static const unsigned pages[] = {
+		[SRV_HUGE_AUTO] = 0,
+		[SRV_HUGE_OFF] = TP_ARENA_SMALL_PAGES,
+		[SRV_HUGE_REQUIRE] = TP_ARENA_HUGE_PAGES,
+	};
+
+	return TP_ARENA_PREFAULT | pages[opt->huge_pages];
 }

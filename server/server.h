@@ -37,6 +37,14 @@ enum {
 	SRV_SPIN_FOREVER = -1, /* spin_us */
 };
 
+/* Huge pages: where there are any; never; or else the server takes no trainers (its parameters'
+ * declaration is refused). */
+enum srv_huge {
+	SRV_HUGE_AUTO,
+	SRV_HUGE_OFF,
+	SRV_HUGE_REQUIRE,
+};
+
 struct srv_options {
 	const char *listen[SRV_MAX_LISTENERS]; /* transport URIs */
 	uint32_t n_listen;                     /* 1 at least */
@@ -49,6 +57,7 @@ struct srv_options {
 	uint32_t workers;    /* threads that update parameters; 0: the pollers do it themselves */
 	const char *cpus;    /* pollers, then workers, are pinned to these in turn ("0-3,8"), and memory
 			      * comes from their nodes; NULL: anywhere. Read before srv_create returns */
+	enum srv_huge huge_pages; /* of weights, optimizer state and slots, where one fits */
 	int32_t spin_us;     /* how long an idle thread polls before it sleeps */
 	uint32_t block_kib;  /* longest block, KiB; a row that is longer makes a longer block */
 	uint32_t slots;      /* ring of each (trainer, block): 1..8 */

@@ -17,6 +17,7 @@
 #include "server/access.h"
 #include "server/internal.h"
 #include "server/dialog.h"
+#include "server/options.h"
 #include "server/rows.h"
 
 static void init_note(struct session *s, struct note *note, enum note_kind kind)
@@ -174,7 +175,8 @@ int session_allocate(struct session *s)
 
 	s->table = t;
 	s->max_chunk = tp_conn_limits(s->conn).max_chunk;
-	rc = tp_arena_create("gradslot-slots", t->slots_len, TP_ARENA_PREFAULT, &s->slot_mem);
+	rc = tp_arena_create("gradslot-slots", t->slots_len,
+			     options_arena_flags(&s->srv->opt), &s->slot_mem);
 	if (!rc)
 		rc = tp_arena_create("gradslot-words",
 				     layout_kept_off(t->blocks, t->blocks),

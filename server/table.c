@@ -12,6 +12,7 @@
 #include "proto/imm.h"
 #include "proto/layout.h"
 #include "server/internal.h"
+#include "server/options.h"
 #include "server/rows.h"
 
 /* Of tables, beside the optimizer's own settings: 1 (the default) leaves the rows alone that an
@@ -395,6 +396,7 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 
 	if (!t)
 		return err_set(ENOMEM, "no memory for the table of parameters");
+	t->arena_flags = options_arena_flags(&srv->opt);
 	t->ranks = srv->opt.trainers;
 	t->slots = srv->opt.slots;
 	t->params = n;
@@ -467,14 +469,15 @@ static float *take_floats(uint8_t **at, uint64_t bytes)
 
 int table_allocate(struct table *t)
 {
+	unsigned flags = t->arena_flags;
 	uint8_t *weights, *state = NULL;
 	int rc = make_blocks(t);
 
 	if (!rc)
 		rc = tp_arena_create("gradslot-weights", t->plan.weights,
-				     TP_ARENA_READ_ONLY_TO_PEERS | TP_ARENA_PREFAULT, &t->weights);
+				     TP_ARENA_READ_ONLY_TO_PEERS | flags, &t->weights);
 	if (!rc && t->plan.state)
-		rc = tp_arena_create("gradslot-state", t->plan.state, TP_ARENA_PREFAULT, &t->state);
+		rc = tp_arena_create("gradslot-state", t->plan.state, flags, &t->state);
 	if (rc)
 		return rc;
 

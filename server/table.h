@@ -103,6 +103,7 @@ struct table {
 	uint64_t max_block_bytes;
 	_Atomic uint32_t init_left; /* blocks that a trainer still has to initialise */
 	struct memory_plan plan;
+	unsigned arena_flags; /* tp_arena_flags of what trainers reach */
 	struct tp_arena *weights, *state;
 	struct slot **by_rank; /* of all blocks */
 };

@@ -12,6 +12,7 @@
 #include "base/proc.h"
 #include "transport/backend.h"
 #include "transport/map.h"
+#include "transport/prefault.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,9 +23,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -34,12 +32,9 @@ struct tp_arena {
 	size_t size;
 	int fd;
 	unsigned flags;
-	const char *pages;
+	enum { SMALL, TRANSPARENT, HUGE } kind;
+	char pages[64]; /* the same in words */
 };
-
-static const char small_pages[] = "4 KiB pages";
-static const char huge_pages[] = "2 MiB huge pages";
-static const char transparent_pages[] = "transparent huge pages (asked for)";
 
 /* In bytes; 0 when it can't be told. */
 static unsigned long long mem_available(void)
@@ -110,51 +105,104 @@ close_fd:
 	return rc;
 }
 
+static int no_huge_pages(const char *name, size_t size, const char *why)
+{
+	size_t n = round_up(size, MAP_HUGE_BYTES) / MAP_HUGE_BYTES;
+
+	return err_set(ENOMEM,
+		       "arena %s: huge pages are required, and %s: `sysctl "
+		       "vm.nr_hugepages=N` reserves some (it takes %zu, %llu are free); `echo advise "
+		       ">/sys/kernel/mm/transparent_hugepage/shmem_enabled` lets the kernel make them",
+		       name, why, n,
+		       (unsigned long long)proc_number("/proc/meminfo", "HugePages_Free", 10, 0));
+}
+
+static bool map_huge(struct tp_arena *a, const char *name, size_t size)
+{
+	if (size < MAP_HUGE_BYTES || (a->flags & TP_ARENA_SMALL_PAGES) ||
+	    map_file(a, name, round_up(size, MAP_HUGE_BYTES), MFD_HUGETLB | MFD_HUGE_2MB) < 0)
+		return false;
+	a->kind = HUGE;
+	snprintf(a->pages, sizeof(a->pages), "2 MiB huge pages");
+	return true;
+}
+
 static int map_any(struct tp_arena *a, const char *name, size_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	bool fits = size >= MAP_HUGE_BYTES;
 	int rc;
 
-	if (size >= MAP_HUGE_BYTES &&
-	    map_file(a, name, round_up(size, MAP_HUGE_BYTES), MFD_HUGETLB | MFD_HUGE_2MB) == 0) {
-		a->pages = huge_pages;
+	if (map_huge(a, name, size))
 		return 0;
-	}
+	if (fits && (a->flags & TP_ARENA_HUGE_PAGES) && !transparent_allowed())
+		return no_huge_pages(name, size, "too few are free, and the kernel makes none for "
+						 "shared memory");
 	rc = map_file(a, name, round_up(size, page), 0);
 	if (rc == -EMFILE || rc == -ENFILE)
 		return err_set(-rc, "arena %s: %s; raise the limit on open files (ulimit -n)", name,
 			       strerror(-rc));
 	if (rc < 0)
 		return no_memory(name, size, "memfd", -rc);
-	a->pages = small_pages;
-	/* tp_map asked for them. */
-	if (size >= MAP_HUGE_BYTES && transparent_allowed())
-		a->pages = transparent_pages;
+	snprintf(a->pages, sizeof(a->pages), "4 KiB pages");
+	if (a->flags & TP_ARENA_SMALL_PAGES) {
+		/* tp_map asked for huge ones. A kernel that has none knows no such advice. */
+		madvise(a->base, a->size, MADV_NOHUGEPAGE);
+	} else if (fits && transparent_allowed()) {
+		a->kind = TRANSPARENT;
+		snprintf(a->pages, sizeof(a->pages), "transparent huge pages (asked for)");
+	}
 	return 0;
 }
 
-static int prefault(struct tp_arena *a, const char *name)
+/* What the kernel made of an arena that asked for transparent ones. */
+static int look_at_pages(struct tp_arena *a, const char *name)
 {
-	if (madvise(a->base, a->size, MADV_POPULATE_WRITE) == 0)
-		return 0;
-	/* EINVAL: a kernel before 5.14, where each page is touched by hand. */
-	if (errno != EINVAL)
-		return no_memory(name, a->size, "prefault", errno);
-	for (size_t at = 0; at < a->size; at += 4096)
-		((volatile char *)a->base)[at] = 0;
+	size_t huge = tp_huge_bytes(a->base), most = a->size & ~(MAP_HUGE_BYTES - 1);
+
+	if (huge == 0) {
+		a->kind = SMALL;
+		snprintf(a->pages, sizeof(a->pages), "4 KiB pages (the kernel made no huge ones)");
+	} else {
+		snprintf(a->pages, sizeof(a->pages), "transparent huge pages (%zu of %zu MiB)",
+			 huge >> 20, a->size >> 20);
+	}
+	if ((a->flags & TP_ARENA_HUGE_PAGES) && huge < most)
+		return no_huge_pages(name, a->size, "the kernel made too few");
 	return 0;
+}
+
+static int touch_pages(struct tp_arena *a, const char *name)
+{
+	int rc = tp_prefault(a->base, a->size);
+
+	if (rc < 0)
+		return no_memory(name, a->size, "prefault", -rc);
+	return a->kind == TRANSPARENT ? look_at_pages(a, name) : 0;
+}
+
+static int check_arguments(const char *name, size_t size, unsigned flags)
+{
+	const unsigned pages = TP_ARENA_SMALL_PAGES | TP_ARENA_HUGE_PAGES;
+
+	if (!name || !*name || strlen(name) > 200)
+		return err_set(EINVAL, "an arena needs a name of 1 to 200 bytes");
+	if (flags & ~(TP_ARENA_READ_ONLY_TO_PEERS | TP_ARENA_PREFAULT | pages))
+		return err_set(EINVAL, "arena %s: unknown flags 0x%x", name, flags);
+	if ((flags & pages) == pages ||
+	    ((flags & TP_ARENA_HUGE_PAGES) && !(flags & TP_ARENA_PREFAULT)))
+		return err_set(EINVAL, "arena %s: flags 0x%x do not go together", name, flags);
+	if (size == 0)
+		return err_set(EINVAL, "arena %s: its size must be 1 byte at least", name);
+	return size > SIZE_MAX / 4 ? no_memory(name, size, "size", EFBIG) : 0;
 }
 
 int tp_arena_create(const char *name, size_t size, unsigned flags, struct tp_arena **out)
 {
-	if (!name || !*name || strlen(name) > 200)
-		return err_set(EINVAL, "an arena needs a name of 1 to 200 bytes");
-	if (flags & ~(unsigned)(TP_ARENA_READ_ONLY_TO_PEERS | TP_ARENA_PREFAULT))
-		return err_set(EINVAL, "arena %s: unknown flags 0x%x", name, flags);
-	if (size == 0)
-		return err_set(EINVAL, "arena %s: its size must be 1 byte at least", name);
-	if (size > SIZE_MAX / 4)
-		return no_memory(name, size, "size", EFBIG);
+	int rc = check_arguments(name, size, flags);
+
+	if (rc < 0)
+		return rc;
 	/* Asked before the pages are touched: after that the kernel kills instead of refusing. */
 	unsigned long long available = mem_available();
 
@@ -167,12 +215,11 @@ int tp_arena_create(const char *name, size_t size, unsigned flags, struct tp_are
 		return no_memory(name, sizeof(*a), "malloc", ENOMEM);
 	a->flags = flags;
 	a->fd = -1;
-	int rc = map_any(a, name, size);
-
+	rc = map_any(a, name, size);
 	if (rc < 0)
 		goto free_arena;
 	if (flags & TP_ARENA_PREFAULT) {
-		rc = prefault(a, name);
+		rc = touch_pages(a, name);
 		if (rc < 0)
 			goto destroy;
 	}

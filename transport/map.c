@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 static size_t whole_pages(size_t size)
@@ -63,4 +64,23 @@ int tp_map(int fd, size_t size, int prot, void **out)
 void tp_unmap(void *base, size_t size)
 {
 	munmap(base, size);
+}
+
+size_t tp_huge_bytes(const void *base)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	unsigned long long begin, end, kib = 0;
+	bool here = false;
+	char line[512];
+
+	while (f && fgets(line, sizeof(line), f)) {
+		/* "BEGIN-END rw-s ...", then lines of "Key: number kB". */
+		if (sscanf(line, "%llx-%llx ", &begin, &end) == 2)
+			here = begin == (uintptr_t)base;
+		else if (here && sscanf(line, "ShmemPmdMapped: %llu", &kib) == 1)
+			break;
+	}
+	if (f)
+		fclose(f);
+	return (size_t)kib << 10;
 }

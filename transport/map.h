@@ -13,5 +13,7 @@
  * the errno of mmap, negated, without a text. */
 int tp_map(int fd, size_t size, int prot, void **out);
 void tp_unmap(void *base, size_t size);
+/* How much of the mapping that begins at `base`, of a memfd, is in transparent huge pages. Slow. */
+size_t tp_huge_bytes(const void *base);
 
 #endif

@@ -190,6 +190,11 @@ int tp_register(struct tp_conn *conn, const void *at, size_t len, struct tp_regi
 	if (conn->backend->reg)
 		return conn->backend->reg(conn, at, len, out);
 	*out = NULL;
+	/* A bundle over a network: each rail would need a registration, and a watch, of its own. */
+	if (!conn->limits.load_store)
+		return err_set(EOPNOTSUPP,
+			       "register: a connection of %u rails sends from arenas alone",
+			       conn->limits.rails);
 	return 0;
 }
 

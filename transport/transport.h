@@ -61,18 +61,27 @@ enum tp_arena_flags {
 	/* Peers on this host may be given this arena to read, never to write: the file is sealed
 	 * against any further writable mapping (F_SEAL_FUTURE_WRITE). */
 	TP_ARENA_READ_ONLY_TO_PEERS = 1 << 0,
-	/* Touch every page now, so that no fault is taken on the data path. */
+	/* Touch every page now, so that no fault is taken on the data path. Large arenas are touched by
+	 * a thread on each CPU that the caller may use, with the caller's memory policy. */
 	TP_ARENA_PREFAULT = 1 << 1,
+	/* 4 KiB pages, whatever else there is. */
+	TP_ARENA_SMALL_PAGES = 1 << 2,
+	/* Huge pages or none: wherever a whole one fits. With TP_ARENA_PREFAULT, without which nobody
+	 * could say. */
+	TP_ARENA_HUGE_PAGES = 1 << 3,
 };
 
-/* Allocates `size` bytes (rounded up to pages, > 0) of zeroed memory backed by a sealed memfd, in
- * huge pages when there are any. It has no name in any file system and goes with the last process
- * that maps it. `name` is for /proc/PID/maps. Errors: -EINVAL, -ENOMEM. */
+/* Allocates `size` bytes (rounded up to pages, > 0) of zeroed memory backed by a sealed memfd. From
+ * 2 MiB on it is in reserved huge pages where enough are free, else in transparent ones where the
+ * kernel gives them to shared memory, else in small ones. It has no name in any file system and goes
+ * with the last process that maps it. `name` is for /proc/PID/maps. Errors: -EINVAL, -ENOMEM (also
+ * when TP_ARENA_HUGE_PAGES can't be had: the text says what to set). */
 int tp_arena_create(const char *name, size_t size, unsigned flags, struct tp_arena **out);
 void tp_arena_destroy(struct tp_arena *arena);
 void *tp_arena_base(const struct tp_arena *arena);
 size_t tp_arena_size(const struct tp_arena *arena);
-/* "4 KiB pages", "2 MiB huge pages" or "transparent huge pages (asked for)". */
+/* "4 KiB pages", "2 MiB huge pages" or, of transparent ones, which part of a prefaulted arena is in
+ * them. Lives as long as the arena. */
 const char *tp_arena_pages(const struct tp_arena *arena);
 
 enum tp_access {
@@ -114,8 +123,8 @@ struct tp_ref tp_region_ref(const struct tp_region *region);
  * memory is found registered the next time: unless it was unmapped, moved or given back in between, which
  * is noticed however it was done. Any thread. Not after TP_EV_CLOSED was handed out; what is still
  * registered ends with the connection.
- * Errors: -EOPNOTSUPP (changes of the address space can't be noticed here, or a fork would harm: never on
- * this connection), -EFAULT (not private anonymous memory; or watched by somebody else), -ENOBUFS
+ * Errors: -EOPNOTSUPP (changes of the address space can't be noticed here, a fork would harm, or it has
+ * several rails: never on this connection), -EFAULT (not private anonymous memory; or watched by somebody else), -ENOBUFS
  * (lend_bytes are in use), -ENOMEM (memlock), -EINVAL. */
 int tp_register(struct tp_conn *conn, const void *at, size_t len, struct tp_region **out);
 /* The ops that use it have completed. Any thread. */

@@ -390,7 +390,7 @@ GS_API int gs_push(gs_trainer *t, gs_param *p, const void *grad);
  * reg_cache_bytes, of which those that were not used for longest give way. Unmapping it, or giving it
  * back, is noticed (trainers on Linux 5.12 and later, where userfaultfd(2) is allowed), and so is a fork
  * harmless.
- * It copies, as gs_push does, what can't be sent so: over shm, where pushes are accumulated, what
+ * It copies, as gs_push does, what can't be sent so: over shm, over several rails, where pushes are accumulated, what
  * gs_grad_buffer gave (needs none), files and shared memory, and all where changes of the address space
  * can't be noticed, which is logged. mremap(2) across the edges of what is registered fails; realloc(3)
  * does not. Errors: gs_push's. */

@@ -19,6 +19,19 @@ json ".cpu.usable_cores == $(nproc)"
 json ".memory.total == $(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
 json '.cpu.kernels | IN("baseline", "avx2", "avx512")'
 json '.huge_pages.size > 0 and .huge_pages.free >= 0'
+json '.huge_pages.possible == (.huge_pages.free > 0 or (.huge_pages.transparent_shmem | IN("always", "within_size", "advise", "force")))'
+json ".cpu.usable == \"$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)\""
+nodes=(/sys/devices/system/node/node[0-9]*)
+[[ -e ${nodes[0]} ]] || nodes=()
+json ".cpu.nodes | length == ${#nodes[@]}"
+for node in "${nodes[@]}"; do
+    json ".cpu.nodes | any(.node == ${node##*node} and .cpus == \"$(cat "$node/cpulist")\" and .memory > 0)"
+done
+
+# What this process may use, not what there is.
+allowed=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*\([0-9]*\).*/\1/p' /proc/self/status)
+taskset -c "$allowed" "$gradslot" doctor --json >"$out" 2>"$err" || fail "pinned: status $?"
+json ".cpu.usable == \"$allowed\" and .cpu.usable_cores == 1"
 json '.fork.safety | IN("unneeded", "enabled", "disabled")'
 
 # The limit on locked memory is this process's own.

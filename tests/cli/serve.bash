@@ -43,6 +43,54 @@ start --listen "shm:$name-a" --listen "shm:$name-b" --trainers 3 --mode async --
 [[ $(cat "$out") == "READY shm:$name-a shm:$name-b" ]] || fail "not the READY line"
 stop TERM
 
+# Pinned: each poller and worker to one CPU, in turn; nothing else is. And lists that are none.
+read -ra cpus < <(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr ',-' ' ')
+first=${cpus[0]} last=${cpus[-1]}
+# pinned CPU: how many of the server's threads may use that one alone.
+pinned() {
+    cat /proc/"$server"/task/*/status | grep -c "^Cpus_allowed_list:[[:space:]]*$1\$" || true
+}
+start --listen "shm:$name" --cpus "$first" --pollers 2 --workers 1
+if [[ $first != "$last" ]]; then
+    [[ $(pinned "$first") == 3 ]] || fail "$(pinned "$first") of 3 threads are pinned"
+fi
+stop TERM
+if [[ $first != "$last" ]]; then
+    start --listen "shm:$name" --cpus "$last,$first" --pollers 2 --workers 1
+    [[ $(pinned "$last") == 2 && $(pinned "$first") == 1 ]] ||
+        fail "$(pinned "$last") and $(pinned "$first") threads are pinned, not 2 and 1"
+    stop TERM
+    # What this process may not use.
+    status=0
+    taskset -c "$first" timeout 20 "$gradslot" serve --listen "shm:$name" --cpus "$last" \
+        >"$out" 2>"$err" </dev/null || status=$?
+    [[ $status == 1 ]] || fail "status $status with a CPU that it may not use"
+    said "$err" "CPUs: $last does not exist, or this process may not use it; it may use $first"
+fi
+long=$(seq -s , 0 5000)
+for list in x -1 +1 ' 1' 1, ,1 1,,2 0- 0--1 3-1 0-0-0 0,0 0x0 1.5 '0 ' 1023 1024 0-1024 99999999999999999999 \
+    "$long" $'0\n' '%s%n'; do
+    expect 1 serve --listen "shm:$name" --cpus "$list"
+    said "$err" CPUs
+done
+expect 2 serve --listen "shm:$name" --cpus ''
+expect 2 serve --listen "shm:$name" --huge-pages some
+said "$err" 'auto, off or require'
+start --listen "shm:$name" --huge-pages off --exit-when-done
+OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=1 "$gradslot" demo-trainer --uri "shm:$name" \
+    --trainers 1 --epochs 1 >"$scratch/trainer" 2>&1 || fail "the trainer: $(cat "$scratch/trainer")"
+within 5 gone "$server"
+wait "$server" || fail "huge pages off: status $?"
+said "$err" 'weights in 4 KiB pages'
+# The machine has them or not: a parameter of 8 MiB, and how it ends.
+status=0
+"$gradslot" bench step --size 8M --iters 2 --rounds 1 --duration 0 \
+    --huge-pages require >"$out" 2>"$err" || status=$?
+if [[ $status != 0 ]]; then
+    said "$err" 'huge pages are required'
+    said "$err" vm.nr_hugepages
+fi
+
 # Bounded staleness. When trainers leave it says how old their gradients were.
 start --listen "shm:$name" --mode ssp:3 --exit-when-done
 OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=1 "$gradslot" demo-trainer --uri "shm:$name" \

@@ -55,6 +55,7 @@ START_TEST(limits_are_named)
 	REFUSED(opt.pollers = 0, "pollers", "is 0", "1 to 64");
 	REFUSED(opt.pollers = 65, "pollers", "65", "1 to 64");
 	REFUSED(opt.workers = 257, "workers", "257", "0 to 256");
+	REFUSED(opt.huge_pages = 3, "huge pages", "is 3", "0 to 2");
 	REFUSED(opt.block_kib = 0, "block size", "is 0", "1 to 1048576");
 	REFUSED(opt.block_kib = 1048577, "block size", "1048577", "1 to 1048576");
 	REFUSED(opt.slots = 0, "slots", "is 0", "1 to 8");

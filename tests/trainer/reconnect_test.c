@@ -1155,6 +1155,67 @@ START_TEST(a_server_that_takes_back)
 }
 END_TEST
 
+/* It sees nothing of what is pushed, and says so when the trainer is back. */
+static void see_nothing(struct fake *f)
+{
+	fake_up_to(f, STAGE_STARTED);
+	fake_gate(f, 1);
+	fake_drop(f);
+	f->resumes = true;
+	fake_up_to(f, STAGE_STARTED);
+	fake_serve(f);
+}
+
+/* A push that was lent is in the program's memory alone: it is sent again from there. Over shm nothing is
+ * lent, so the trainer is told that this is no neighbour. The slots hold other bytes. */
+START_TEST(what_was_lent_is_sent_again)
+{
+	enum { ELEMS = LEND_MIN / 4 + 10, SLOTS = 2 };
+	struct rig r = {.f = {.mode = WIRE_ASYNC, .slots = SLOTS, .block_elems = 512}};
+	static float lent[SLOTS][ELEMS], got[ELEMS], *slot;
+	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+	bool unmapped = fake_unmapped;
+	gs_param *big;
+	int rewound = 7;
+
+	fake_unmapped = true;
+	fake_start(&r.f, see_nothing);
+	struct gs_options opt = rig_options(&r);
+	opt.reconnect_ms = 5000;
+	ck_ok(gs_connect(&opt, &r.t));
+	rig_declare(&r, NULL);
+	d.name = "big";
+	d.ndim = 1;
+	d.shape[0] = ELEMS;
+	gs_setting(&d, "lr", 1);
+	ck_ok(gs_declare(r.t, &d, &big));
+	ck_ok(gs_start(r.t));
+	r.t->load_store = false;
+	for (int i = 0; i < SLOTS; i++) {
+		for (int k = 0; k < ELEMS; k++)
+			lent[i][k] = (float)(k + 1000 * i);
+		ck_ok(gs_grad_buffer(r.t, big, (void **)&slot));
+		for (int k = 0; k < ELEMS; k++)
+			slot[k] = 5;
+		ck_ok(gs_push_zcopy(r.t, big, lent[i]));
+		ck_assert_ptr_eq(big->out.lent[i].at, lent[i]);
+		ck_assert(slot[0] == 5 && slot[ELEMS - 1] == 5); /* nor copied */
+	}
+	atomic_store(&r.f.allow, 1);
+	be_lost(&r);
+	ck_ok(gs_reconnect(r.t, &rewound));
+	ck_assert_int_eq(rewound, 0);
+	ck_ok(gs_wait_applied(r.t, big));
+	memset(lent, 0, sizeof(lent));
+	ck_ok(gs_pull(r.t, big, GS_RELAXED, got));
+	for (int k = 0; k < ELEMS; k++)
+		ck_assert_msg(got[k] == -(float)(2 * k + 1000), "element %d: %g", k,
+			      (double)got[k]);
+	rig_down(&r);
+	fake_unmapped = unmapped;
+}
+END_TEST
+
 static void other_mode(struct fake *f)
 {
 	fake_up_to(f, STAGE_STARTED);
@@ -1439,6 +1500,7 @@ Suite *reconnect_suite(void)
 	tcase_add_loop_test(w, hostile_returns, 0, LIES);
 	tcase_add_test(w, a_server_that_forgets);
 	tcase_add_test(w, a_server_that_takes_back);
+	tcase_add_test(w, what_was_lent_is_sent_again);
 	tcase_add_test(w, a_server_in_another_mode);
 	suite_add_tcase(s, w);
 	tcase_set_timeout(e, 120);

@@ -6,6 +6,7 @@
 #include "harness.h"
 
 #include "run.h"
+#include "transport/backend.h"
 #include "transport/gather.h"
 
 #include <errno.h>
@@ -201,6 +202,28 @@ START_TEST(no_other_rails)
 END_TEST
 
 /* However many rails it has, it takes one place at the listener, and gives that back. */
+/* Memory of the program's own: a neighbour needs nothing; over a network it is refused, as what would
+ * be sent from it would be. */
+START_TEST(lends_nothing)
+{
+	const struct pair_options opt = {.b = {.rails = 2}};
+	static char own[8192];
+	struct tp_region *region = (struct tp_region *)own;
+	struct pair p;
+
+	pair_open(&p, &opt);
+	ck_ok(tp_register(p.b.conn, own, sizeof(own), &region));
+	ck_assert_ptr_null(region);
+	p.b.conn->limits.load_store = false;
+	region = (struct tp_region *)own;
+	ck_fails(tp_register(p.b.conn, own, sizeof(own), &region), EOPNOTSUPP);
+	ck_assert(strstr(err_text(), "2 rails"));
+	ck_assert_ptr_null(region);
+	p.b.conn->limits.load_store = true;
+	pair_close(&p);
+}
+END_TEST
+
 START_TEST(counts_as_one)
 {
 	const struct pair_options opt = {.a = {.max_conns = 1}, .b = {.rails = TP_RAILS_MAX}};
@@ -271,6 +294,7 @@ static Suite *rails(void)
 	tcase_add_test(t, each_keeps_its_order);
 	tcase_add_test(t, each_reaches_the_memory);
 	tcase_add_test(t, no_other_rails);
+	tcase_add_test(t, lends_nothing);
 	tcase_add_test(t, counts_as_one);
 	tcase_add_test(t, close_delivers_by_all);
 	suite_add_tcase(s, t);

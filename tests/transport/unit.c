@@ -306,6 +306,84 @@ START_TEST(arena_zeroed)
 }
 END_TEST
 
+/* Every page of a large one is there, whoever touched it. */
+START_TEST(arena_prefaulted)
+{
+	static unsigned char there[(100 << 20) / 4096 + 512];
+	struct tp_arena *a = arena((100 << 20) + 17, TP_ARENA_PREFAULT | TP_ARENA_SMALL_PAGES);
+	size_t pages = tp_arena_size(a) / 4096;
+
+	ck_assert_uint_ge(pages, (100 << 20) / 4096 + 1);
+	ck_assert_int_eq(mincore(tp_arena_base(a), tp_arena_size(a), there), 0);
+	for (size_t i = 0; i < pages; i++)
+		ck_assert_msg(there[i] & 1, "page %zu is not there", i);
+	tp_arena_destroy(a);
+}
+END_TEST
+
+static unsigned long long small_kib(const struct tp_arena *a)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	char line[512], head[32];
+	bool here = false;
+	unsigned long long kib = 0, n;
+
+	ck_assert_ptr_nonnull(f);
+	snprintf(head, sizeof(head), "%lx-", (unsigned long)tp_arena_base(a));
+	while (fgets(line, sizeof(line), f)) {
+		if (strchr(line, '-') && strchr(line, '-') < strchr(line, ' '))
+			here = !strncmp(line, head, strlen(head));
+		if (here && sscanf(line, "Rss: %llu", &n) == 1)
+			kib += n;
+		if (here && sscanf(line, "ShmemPmdMapped: %llu", &n) == 1)
+			kib -= n;
+	}
+	fclose(f);
+	return kib;
+}
+
+/* What is asked for comes, or is refused, and is told as it is. */
+START_TEST(arena_pages)
+{
+	const size_t size = (6 << 20) + 4096;
+	struct tp_arena *a = arena(size, TP_ARENA_PREFAULT | TP_ARENA_SMALL_PAGES);
+
+	ck_assert_str_eq(tp_arena_pages(a), "4 KiB pages");
+	ck_assert_uint_eq(small_kib(a), tp_arena_size(a) >> 10);
+	tp_arena_destroy(a);
+
+	a = arena(size, TP_ARENA_PREFAULT);
+	ck_assert_int_eq(!strncmp(tp_arena_pages(a), "4 KiB", 5),
+			 small_kib(a) == tp_arena_size(a) >> 10);
+	tp_arena_destroy(a);
+
+	int rc = tp_arena_create("test", size, TP_ARENA_PREFAULT | TP_ARENA_HUGE_PAGES, &a);
+
+	if (rc < 0) {
+		ck_assert_int_eq(rc, -ENOMEM);
+		ck_assert_msg(strstr(err_text(), "vm.nr_hugepages") &&
+				  strstr(err_text(), "it takes 4") &&
+				  strstr(err_text(), "shmem_enabled"),
+			      "%s", err_text());
+	} else {
+		ck_assert_uint_lt(small_kib(a), 2 << 10);
+		ck_assert(!strncmp(tp_arena_pages(a), "2 MiB", 5) ||
+			  !strncmp(tp_arena_pages(a), "trans", 5));
+		tp_arena_destroy(a);
+	}
+	/* Where no huge page fits none is missing. */
+	a = arena((2 << 20) - 4096, TP_ARENA_PREFAULT | TP_ARENA_HUGE_PAGES);
+	ck_assert_str_eq(tp_arena_pages(a), "4 KiB pages");
+	tp_arena_destroy(a);
+	ck_assert_int_eq(tp_arena_create("test", size, TP_ARENA_HUGE_PAGES, &a), -EINVAL);
+	ck_assert_int_eq(tp_arena_create("test", size,
+					 TP_ARENA_PREFAULT | TP_ARENA_HUGE_PAGES |
+					     TP_ARENA_SMALL_PAGES,
+					 &a),
+			 -EINVAL);
+}
+END_TEST
+
 START_TEST(arena_sealed)
 {
 	struct tp_arena *a = arena(8192, 0);
@@ -605,6 +683,8 @@ static Suite *unit(void)
 	t = tcase_create("arena");
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, arena_zeroed);
+	tcase_add_test(t, arena_prefaulted);
+	tcase_add_test(t, arena_pages);
 	tcase_add_test(t, arena_sealed);
 	tcase_add_test(t, arena_read_only);
 	tcase_add_test(t, arena_errors);
