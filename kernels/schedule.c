@@ -6,16 +6,9 @@
  */
 #include "kernels/schedule.h"
 
-#include <float.h>
 #include <math.h>
 
 #include "kernels/rmath.h"
-
-/* Optimizers keep floats: a rate that grew out of them stays at the largest. */
-static double bounded(double rate)
-{
-	return rate < FLT_MAX ? rate : FLT_MAX;
-}
 
 static uint64_t count(const struct schedule *s, enum schedule_value v)
 {
@@ -102,8 +95,8 @@ static double one_cycle(const struct schedule *s, double lr, uint64_t clock)
 	double last = s->value[SCHEDULE_STEPS] - 1;
 	double top = s->value[SCHEDULE_PCT_START] * s->value[SCHEDULE_STEPS] - 1;
 	double t = (double)clock < last ? (double)clock : last;
-	double first = bounded(lr / s->value[SCHEDULE_DIV_FACTOR]);
-	double end = bounded(first / s->value[SCHEDULE_FINAL_DIV_FACTOR]);
+	double first = schedule_bounded(lr / s->value[SCHEDULE_DIV_FACTOR]);
+	double end = schedule_bounded(first / s->value[SCHEDULE_FINAL_DIV_FACTOR]);
 	bool rises = t <= top;
 	double x;
 
@@ -155,7 +148,7 @@ static double unwarmed(const struct schedule *s, double lr, uint64_t clock)
 
 double schedule_rate(const struct schedule *s, double lr, uint64_t clock)
 {
-	double behind = bounded(unwarmed(s, lr, clock < s->warmup ? 0 : clock - s->warmup));
+	double behind = schedule_bounded(unwarmed(s, lr, clock < s->warmup ? 0 : clock - s->warmup));
 
 	if (clock >= s->warmup)
 		return behind;

@@ -14,6 +14,7 @@
 #ifndef GS_KERNELS_SCHEDULE_H
 #define GS_KERNELS_SCHEDULE_H
 
+#include <float.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -72,6 +73,16 @@ int schedule_parse(const char *text, struct schedule *out);
 /* The rate of an optimizer whose own is lr, at this clock. At least 0, and at most FLT_MAX whatever
  * the schedule multiplies by, for lr of at least 0 and finite. The same bits on every machine. */
 double schedule_rate(const struct schedule *s, double lr, uint64_t clock);
+/* It gives schedule_bounded(lr) at any clock. */
+static inline bool schedule_is_steady(const struct schedule *s)
+{
+	return s->kind == SCHEDULE_CONSTANT && s->warmup == 0;
+}
+/* Optimizers keep floats: a rate that grew out of them stays at the largest. */
+static inline double schedule_bounded(double rate)
+{
+	return rate < (double)FLT_MAX ? rate : (double)FLT_MAX;
+}
 /* Whether both give the same rates. Defaults may be written out in one. */
 bool schedule_same(const struct schedule *a, const struct schedule *b);
 /* The i-th name, for help texts: the kinds in their order; NULL past the last. */

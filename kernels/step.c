@@ -4,6 +4,8 @@
  */
 #include "kernels/step.h"
 
+#include <string.h>
+
 void work_start(struct work *k, const struct kern_opt *opt, const struct kern_step *step)
 {
 	const struct kern_common *common = &opt->common;
@@ -17,8 +19,7 @@ void work_start(struct work *k, const struct kern_opt *opt, const struct kern_st
 	k->adjusts = step->clip != 1 || common->clip_value > 0 || common->dc_lambda > 0 ||
 		     common->l1 > 0 || (common->weight_decay > 0 && !common->decoupled);
 	k->shrink = common->decoupled ? step->lr * common->weight_decay : 0;
-	for (unsigned i = 0; i < KERN_CONSTS_MAX; i++)
-		k->c[i] = 0;
+	memset(k->c, 0, sizeof(k->c));
 	k->rule->constants(opt->value, step, k->c);
 }
 

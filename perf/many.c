@@ -27,10 +27,11 @@ struct config {
 	uint32_t params, elems; /* small ones; each of so many floats */
 	uint32_t rounds, steps;
 	bool copy; /* pushed from ordinary memory */
+	bool ask;  /* for every buffer in every step */
 };
 
-/* What a step is made of: getting the buffers, pushing, the barrier and its release, pulling. */
-enum { BUFFERS, PUSH, STEP, PULL, PHASES };
+/* What a step is made of: getting the buffers, pushing, and its end with the pull. */
+enum { BUFFERS, PUSH, PULL, PHASES };
 
 /* One kind of model: many parameters, or one. */
 struct side {
@@ -40,6 +41,7 @@ struct side {
 	gs_trainer *t;
 	gs_param **p;
 	void **grad, **dst;
+	void **kept[SLOTS_MAX]; /* buffers: they come again after as many steps as there are slots */
 	float *weights, *own;
 	uint64_t *ns;     /* of all its steps */
 	uint64_t n, start_ns;
@@ -89,6 +91,26 @@ static void declare(struct side *s)
 	}
 }
 
+/* The buffers of this step's gradients. True: they are new. */
+static bool get_buffers(struct side *s, const struct config *c)
+{
+	struct gs_info info;
+	bool first;
+
+	gs_get_info(s->t, &info);
+	s->grad = s->kept[info.step % info.slots];
+	first = !s->grad[0];
+	for (uint32_t i = 0; i < s->params && (first || c->ask); i++)
+		check_call(gs_grad_buffer(s->t, s->p[i], &s->grad[i]));
+	return first;
+}
+
+static void forget_buffers(struct side *s)
+{
+	for (uint32_t i = 0; i < SLOTS_MAX; i++)
+		s->kept[i][0] = NULL;
+}
+
 /* Each buffer holds its values from its first use on. */
 static void fill(struct side *s)
 {
@@ -105,20 +127,16 @@ static void phase(struct side *s, int which, uint64_t *at)
 	*at = now;
 }
 
-static void one_step(struct side *s, const struct config *c, bool first)
+static void one_step(struct side *s, const struct config *c)
 {
 	uint64_t at = clock_ns();
 
-	for (uint32_t i = 0; i < s->params && !c->copy; i++)
-		check_call(gs_grad_buffer(s->t, s->p[i], &s->grad[i]));
-	if (first)
+	if (!c->copy && get_buffers(s, c))
 		fill(s);
 	phase(s, BUFFERS, &at);
 	check(gs_push_many(s->t, s->p, (const void *const *)s->grad, s->params), gs_last_error());
 	phase(s, PUSH, &at);
-	check(gs_step_end(s->t), gs_last_error());
-	phase(s, STEP, &at);
-	check(gs_pull_many(s->t, s->p, s->dst, s->params, GS_RELAXED), gs_last_error());
+	check(gs_step_pull(s->t, s->p, s->dst, s->params), gs_last_error());
 	phase(s, PULL, &at);
 }
 
@@ -126,12 +144,13 @@ static void measure(struct side *s, const struct config *c)
 {
 	uint64_t last;
 
+	forget_buffers(s);
 	for (uint32_t i = 0; i < WARMUP; i++)
-		one_step(s, c, i < SLOTS_MAX);
+		one_step(s, c);
 	memset(s->phase, 0, sizeof(s->phase)); /* of the last round, that is */
 	last = clock_ns();
 	for (uint32_t i = 0; i < c->steps; i++) {
-		one_step(s, c, false);
+		one_step(s, c);
 		uint64_t now = clock_ns();
 
 		s->ns[s->n++] = now - last;
@@ -178,6 +197,8 @@ static void make(struct side *s, const struct config *c)
 	uint64_t all = s->params * s->elems;
 
 	s->p = must_have(calloc(s->params, sizeof(gs_param *)));
+	for (uint32_t i = 0; i < SLOTS_MAX; i++)
+		s->kept[i] = must_have(calloc(s->params, sizeof(void *)));
 	s->grad = must_have(calloc(s->params, sizeof(void *)));
 	s->dst = must_have(calloc(s->params, sizeof(void *)));
 	s->weights = must_have(aligned_alloc(64, (all + 15) / 16 * 64));
@@ -189,6 +210,8 @@ static void make(struct side *s, const struct config *c)
 		s->dst[i] = s->weights + i * s->elems;
 		s->grad[i] = s->own + i * s->elems;
 	}
+	if (c->copy)
+		fill(s);
 }
 
 static double tell(struct side *s, const struct config *c)
@@ -200,16 +223,16 @@ static double tell(struct side *s, const struct config *c)
 	       "%.1f ms\n",
 	       s->name, s->params, (unsigned long long)s->elems, p50,
 	       (double)perf_percentile(s->ns, s->n, 9000) / 1e3, (double)s->start_ns / 1e6);
-	printf("      buffers %.1f, push %.1f, step %.1f, pull %.1f us on average\n",
+	printf("      buffers %.1f, push %.1f, step and pull %.1f us on average\n",
 	       (double)s->phase[BUFFERS] / c->steps / 1e3, (double)s->phase[PUSH] / c->steps / 1e3,
-	       (double)s->phase[STEP] / c->steps / 1e3, (double)s->phase[PULL] / c->steps / 1e3);
+	       (double)s->phase[PULL] / c->steps / 1e3);
 	return p50;
 }
 
 static void usage(const char *self)
 {
 	fprintf(stderr,
-		"Usage: %s [--params N] [--elems N] [--rounds N] [--steps N] [--copy] [--listen URI]\n",
+		"Usage: %s [--params N] [--elems N] [--rounds N] [--steps N] [--copy] [--ask] [--listen URI]\n",
 		self);
 	exit(2);
 }
@@ -230,6 +253,7 @@ static void parse(int argc, char **argv, struct config *c)
 		{"params", required_argument, NULL, 'p'}, {"elems", required_argument, NULL, 'e'},
 		{"rounds", required_argument, NULL, 'r'}, {"steps", required_argument, NULL, 's'},
 		{"copy", no_argument, NULL, 'c'},	  {"listen", required_argument, NULL, 'l'},
+		{"ask", no_argument, NULL, 'a'},
 		{NULL, 0, NULL, 0}};
 	int o;
 
@@ -244,6 +268,8 @@ static void parse(int argc, char **argv, struct config *c)
 			c->steps = number(argv[0], optarg);
 		else if (o == 'c')
 			c->copy = true;
+		else if (o == 'a')
+			c->ask = true;
 		else if (o == 'l')
 			c->uri = optarg;
 		else
@@ -253,7 +279,7 @@ static void parse(int argc, char **argv, struct config *c)
 
 int main(int argc, char **argv)
 {
-	struct config c = {"shm:perf-many", 10000, 256, 5, 200, false};
+	struct config c = {"shm:perf-many", 10000, 256, 5, 200, false, false};
 
 	log_set_level(LOG_WARN);
 	parse(argc, argv, &c);

@@ -14,7 +14,8 @@ static inline struct kern_step apply_step_of(const struct param *p, uint64_t t, 
 {
 	return (struct kern_step){
 	    .t = t,
-	    .lr = (float)schedule_rate(&p->schedule, p->lr, clock),
+	    .lr = (float)(p->steady ? schedule_bounded(p->lr)
+				    : schedule_rate(&p->schedule, p->lr, clock)),
 	    .clip = 1,
 	    .ratio = 1,
 	    .copy_dtype = param_weight_type(p),

@@ -18,7 +18,7 @@ static void blame(const struct block *b, struct slot *const *slot, uint32_t n)
 }
 
 /* Ends the step for a block: one update from those that delivered, or nothing when nobody did. */
-static void settle(struct param *p, struct block *b, uint64_t step)
+static void settle(struct param *p, struct block *b, uint64_t step, struct tally *tally)
 {
 	if (b->delivered) {
 		struct kern_step next = apply_step(b, step - 1);
@@ -34,18 +34,18 @@ static void settle(struct param *p, struct block *b, uint64_t step)
 		if (apply_gradients(b, &next, &m.grads))
 			blame(b, b->by_rank, p->srv->opt.trainers);
 	}
-	param_free_block(b);
+	param_free_block(b, tally);
 	b->settled_step = step;
-	param_unit_settled(p);
+	param_unit_settled(p, tally);
 }
 
-static void sync_gradient(struct param *p, struct slot *slot)
+static void sync_gradient(struct param *p, struct slot *slot, struct tally *tally)
 {
 	struct block *b = slot_block(slot);
 
 	b->by_rank[slot->session->rank] = slot;
 	if (++b->delivered == round_expected(&p->srv->round))
-		settle(p, b, slot_step(slot));
+		settle(p, b, slot_step(slot), tally);
 }
 
 static void async_gradient(struct param *p, struct slot *slot)
@@ -66,10 +66,10 @@ static void async_gradient(struct param *p, struct slot *slot)
 	param_applied(slot);
 }
 
-void block_gradient(struct param *p, struct slot *slot)
+void block_gradient(struct param *p, struct slot *slot, struct tally *tally)
 {
 	if (p->srv->opt.mode == SRV_SYNC)
-		sync_gradient(p, slot);
+		sync_gradient(p, slot, tally);
 	else
 		async_gradient(p, slot);
 }
@@ -83,6 +83,6 @@ void block_settle(struct param *p)
 		struct block *b = param_block(p, i);
 
 		if (b->settled_step < step)
-			settle(p, b, step);
+			settle(p, b, step, NULL);
 	}
 }

@@ -147,7 +147,7 @@ static void gradient(struct param *p, struct slot *slot)
 	else if (p->whole)
 		whole_gradient(p, slot);
 	else
-		block_gradient(p, slot);
+		block_gradient(p, slot, NULL);
 }
 
 static void settle(struct param *p)
@@ -158,7 +158,7 @@ static void settle(struct param *p)
 		whole_settle(p);
 	else
 		block_settle(p);
-	round_done_one(&p->srv->round);
+	round_done(&p->srv->round, 1);
 }
 
 void param_handle(struct actor *actor, struct item *item)

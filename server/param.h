@@ -26,24 +26,57 @@ static inline struct block *param_block(const struct param *p, uint32_t i)
 /* The clock of the parameter's schedule: rounds that are over in sync mode, else updates. */
 uint64_t param_clock(const struct param *p, const struct block *b);
 
-/* A unit of the step is in the weights, or was left alone. */
-static inline void param_unit_settled(struct param *p)
+/* What the gradients of a pack come to that is counted once for all of them: units that settled, slots
+ * of this session that were freed. */
+struct tally {
+	struct session *session;
+	uint32_t units, slots;
+};
+
+static inline void tally_begin(struct tally *tally, struct session *s)
+{
+	*tally = (struct tally){.session = s};
+}
+
+static inline void tally_end(const struct tally *tally)
+{
+	if (tally->units)
+		round_done(&tally->session->srv->round, tally->units);
+	if (tally->slots)
+		session_put_many(tally->session, tally->slots);
+}
+
+/* A unit of the step is in the weights, or was left alone. `tally` here and below: NULL, there is none. */
+static inline void param_unit_settled(struct param *p, struct tally *tally)
 {
 	atomic_store_explicit(&p->settled,
 			      atomic_load_explicit(&p->settled, memory_order_relaxed) + 1,
 			      memory_order_release);
-	round_done_one(&p->srv->round);
+	if (tally)
+		tally->units++;
+	else
+		round_done(&p->srv->round, 1);
+}
+
+static inline void param_free_slot(struct slot *slot, struct tally *tally)
+{
+	if (!tally || slot->session != tally->session) {
+		session_free_slot(slot);
+		return;
+	}
+	slot_set_state(slot, SLOT_FREE);
+	tally->slots++;
 }
 
 /* The block is done with what these trainers delivered for the step. Frees their slots. */
-static inline void param_free_block(struct block *b)
+static inline void param_free_block(struct block *b, struct tally *tally)
 {
 	struct slot **end = b->by_rank + b->param->srv->opt.trainers;
 
 	for (struct slot **slot = b->by_rank; b->delivered && slot < end; slot++) {
 		if (!*slot)
 			continue;
-		session_free_slot(*slot);
+		param_free_slot(*slot, tally);
 		*slot = NULL;
 		b->delivered--;
 	}
@@ -63,7 +96,7 @@ void param_note_age(struct param *p, const struct slot *slot);
 /* The weights that the slot's gradient is of (dc_lambda); NULL: not known. */
 const float *param_backup(const struct slot *slot);
 
-void block_gradient(struct param *p, struct slot *slot);
+void block_gradient(struct param *p, struct slot *slot, struct tally *tally);
 void block_settle(struct param *p);
 
 void whole_gradient(struct param *p, struct slot *slot);

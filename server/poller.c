@@ -11,11 +11,17 @@
 #include "base/log.h"
 #include "proto/imm.h"
 #include "server/internal.h"
+#include "server/param.h"
 #include "server/rows.h"
 
 enum {
 	BATCH = 64,
-	AHEAD = 4, /* parameters of a pack */
+	/* Parameters of a pack. */
+	AHEAD_SLOT = 16,
+	AHEAD_HEAD = 8,
+	AHEAD_PARAM = 4,
+	AHEAD_DATA = 1,
+	FETCH_BYTES = 1024, /* of each array: the processor finds the rest by itself */
 	/* Control messages that one trainer may have waiting for the control thread. */
 	INBOX_MAX_BYTES = 32 << 20,
 };
@@ -190,13 +196,18 @@ static void count_taken(struct session *s, uint32_t n)
 			      memory_order_relaxed);
 }
 
-static void take_gradient(struct session *s, struct slot *slot, bool packed, bool notify)
+static void mark_taken(struct session *s, struct slot *slot, bool packed)
 {
 	if (srv_is_sync(s->srv)) {
 		atomic_store_explicit(&slot->step, s->posting, memory_order_relaxed);
 		s->last_step[slot->block] = s->posting;
 	}
 	slot->packed = packed;
+}
+
+static void take_gradient(struct session *s, struct slot *slot, bool packed, bool notify)
+{
+	mark_taken(s, slot, packed);
 	enqueue(s, slot, ITEM_GRAD, notify);
 }
 
@@ -222,11 +233,26 @@ static void fetch_slot(const struct slot *slot)
 
 static void fetch_param(const struct param *p, const struct block *b)
 {
-	for (size_t off = 0; off < offsetof(struct param, place); off += 64)
+	for (size_t off = offsetof(struct actor, pending); off < offsetof(struct param, place);
+	     off += 64)
 		__builtin_prefetch((const char *)p + off, 1);
 	__builtin_prefetch(&p->snapshot.active);
-	__builtin_prefetch(&p->schedule);
 	__builtin_prefetch(b, 1);
+}
+
+static void fetch_data(const struct param *p, const struct block *b, const struct slot *slot)
+{
+	uint64_t bytes = b->elems * sizeof(float);
+
+	if (bytes > FETCH_BYTES)
+		bytes = FETCH_BYTES;
+	for (uint64_t at = 0; at < bytes; at += 64) {
+		__builtin_prefetch((const char *)slot->data + at);
+		__builtin_prefetch((const char *)p->weights + at, 1);
+	}
+	for (unsigned i = 0; i < p->arrays; i++)
+		for (uint64_t at = 0; at < bytes; at += 64)
+			__builtin_prefetch((const char *)p->state[i] + at, 1);
 }
 
 /* The slots of all of a pack, or none of them. */
@@ -238,7 +264,10 @@ static bool claim_pack(struct session *s, const struct pack *pack, const struct 
 	for (uint32_t i = 0; i < pack->n; i++) {
 		struct slot *slot;
 
-		fetch_slot(&s->slot[(size_t)(pack->block + i + AHEAD) * t->slots + imm->slot]);
+		fetch_slot(&s->slot[(size_t)(pack->block + i + AHEAD_SLOT) * t->slots + imm->slot]);
+		if (i + AHEAD_HEAD < pack->n)
+			__builtin_prefetch(s->slot[(size_t)(pack->block + i + AHEAD_HEAD) * t->slots +
+						   imm->slot].head);
 		each.block = pack->block + i;
 		slot = poller_slot(s, &each);
 		if (!slot || !poller_head(s, slot))
@@ -249,21 +278,43 @@ static bool claim_pack(struct session *s, const struct pack *pack, const struct 
 	return true;
 }
 
+/* One of a pack's. Mostly its parameter is idle: then nothing goes through its queue. */
+static void take_packed(struct session *s, struct param *p, struct slot *slot, struct tally *tally)
+{
+	if (p->whole || !sched_hold(&p->actor)) {
+		take_gradient(s, slot, true, false);
+		return;
+	}
+	mark_taken(s, slot, true);
+	slot->notify = false;
+	slot_set_state(slot, SLOT_QUEUED);
+	block_gradient(p, slot, tally);
+	sched_let_go(&s->srv->sched, &p->actor);
+}
+
 static void on_pack(struct session *s, const struct imm *imm, uint32_t len, uint8_t rail)
 {
 	const struct table *t = s->table;
 	const struct pack *pack = &t->pack[imm->block - t->blocks];
+	struct tally tally;
 
 	if (!poller_length(s, imm, len, pack->bytes) || !step_allows(s, pack->block, rail) ||
 	    !claim_pack(s, pack, imm))
 		return;
 	count_taken(s, pack->n);
+	tally_begin(&tally, s);
 	for (uint32_t i = 0; i < pack->n; i++) {
 		size_t at = (size_t)(pack->block + i) * t->slots + imm->slot;
 
-		fetch_param(&t->param[pack->param + i + AHEAD], &t->block[pack->block + i + AHEAD]);
-		take_gradient(s, &s->slot[at], true, false);
+		fetch_param(&t->param[pack->param + i + AHEAD_PARAM],
+			    &t->block[pack->block + i + AHEAD_PARAM]);
+		if (i + AHEAD_DATA < pack->n)
+			fetch_data(&t->param[pack->param + i + AHEAD_DATA],
+				   &t->block[pack->block + i + AHEAD_DATA],
+				   &s->slot[at + AHEAD_DATA * t->slots]);
+		take_packed(s, &t->param[pack->param + i], &s->slot[at], &tally);
 	}
+	tally_end(&tally);
 }
 
 /* Block numbers behind the last are packs'. */

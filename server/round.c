@@ -93,14 +93,14 @@ static void end_step(struct round *r)
 }
 
 /* True if the step is over. */
-static bool close_one(struct round *r)
+static bool close_some(struct round *r, uint32_t n)
 {
-	return atomic_fetch_sub_explicit(&r->open, 1, memory_order_acq_rel) == 1;
+	return atomic_fetch_sub_explicit(&r->open, n, memory_order_acq_rel) == n;
 }
 
-void round_done_one(struct round *r)
+void round_done(struct round *r, uint32_t n)
 {
-	if (close_one(r))
+	if (close_some(r, n))
 		srv_post(r->srv, &r->actor, &r->settled);
 }
 
@@ -182,7 +182,7 @@ static void end_if_complete(struct round *r)
 		return;
 	r->ending = true;
 	settle_parameters(r);
-	if (close_one(r))
+	if (close_some(r, 1))
 		end_step(r);
 }
 

@@ -77,8 +77,8 @@ static inline uint32_t round_expected(struct round *round)
 	return atomic_load_explicit(&round->expected, memory_order_acquire);
 }
 
-/* One of what `open` counts is done. Any thread. */
-void round_done_one(struct round *round);
+/* So much of what `open` counts is done. Any thread. */
+void round_done(struct round *round, uint32_t n);
 /* The rank is no longer waited for. Control, once for each loss. */
 void round_give_up(struct round *round, uint32_t rank);
 /* Nobody is waited for from here on, so that what the step holds of the lost comes free. Control, once. */

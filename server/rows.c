@@ -214,7 +214,7 @@ static void finish(struct param *p)
 	r->due = NULL;
 	r->settled_step = round_step(&p->srv->round);
 	p->measured = false;
-	param_unit_settled(p);
+	param_unit_settled(p, NULL);
 }
 
 void rows_settle(struct param *p)

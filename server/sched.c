@@ -149,6 +149,23 @@ static bool handle_and_hold(struct turn *turn, struct actor *actor, struct item 
 	return true;
 }
 
+bool sched_hold(struct actor *actor)
+{
+	struct turn *turn = mine;
+
+	if (turn->spent >= turn->limit || !turn_keeps(actor->cost.most, turn->limit) ||
+	    !actor_hold(actor))
+		return false;
+	turn->spent += actor->cost.each + TURN_ITEM;
+	return true;
+}
+
+void sched_let_go(struct sched *s, struct actor *actor)
+{
+	if (actor_let_go(actor))
+		run_owed(s, mine, actor);
+}
+
 void sched_post(struct sched *s, struct actor *actor, struct item *item)
 {
 	struct turn *turn = mine;

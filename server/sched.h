@@ -41,6 +41,12 @@ void sched_turn(struct sched *s);
 /* Behind its last turn: this thread is no poller any more, and `turn` is the caller's again. */
 void sched_end_turns(void);
 
+/* A poller's short cut past an actor's queue, for what a trainer sent. True: the actor was idle, this turn
+ * has room for it, and until it is let go of it is the caller's, to do the work of one item at once. */
+bool sched_hold(struct actor *actor);
+/* Whatever came meanwhile is run, or handed on. */
+void sched_let_go(struct sched *s, struct actor *actor);
+
 /* A worker's life, until sched_stop: takes actors; when there are none spins for `spin_us` at most
  * (base/spin.h), sleeps. */
 void sched_work(struct sched *s, int32_t spin_us);

@@ -267,10 +267,14 @@ static inline void session_get(struct session *s)
 }
 /* The last reference is gone: the control thread frees it. */
 void session_reap(struct session *s);
+static inline void session_put_many(struct session *s, uint32_t n)
+{
+	if (atomic_fetch_sub_explicit(&s->refs, n, memory_order_acq_rel) == n)
+		session_reap(s);
+}
 static inline void session_put(struct session *s)
 {
-	if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1)
-		session_reap(s);
+	session_put_many(s, 1);
 }
 /* Posts an item of the session to its actor, with the reference that the actor drops. */
 void session_queue(struct session *s, struct item *item);

@@ -307,6 +307,7 @@ static int add(struct srv *srv, struct table *t, struct param *p)
 		rc = check_rule(p);
 	if (rc)
 		return err_wrap(rc, "parameter \"%s\"", p->decl.name);
+	p->steady = schedule_is_steady(&p->schedule);
 	classify(srv, p);
 	count_memory(t, p);
 	p->actor.cost = cost_of(t, p, srv->opt.mode);

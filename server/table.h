@@ -49,6 +49,7 @@ struct param {
 	struct rows *rows; /* tables; else NULL */
 	bool whole;     /* an update needs the whole gradient: all blocks are updated together */
 	bool global;    /* sync: an update needs the gradients of all such parameters */
+	bool steady;    /* its schedule changes nothing */
 	bool lazy;      /* tables: an update leaves the rows alone that it does not name */
 	uint8_t grad_type, weight_type, storage, reduce; /* decl's */
 	uint32_t units; /* what the round counts: blocks, or 1 where they go together */

@@ -113,12 +113,12 @@ static void finish(struct param *p)
 	for (uint32_t i = 0; i < p->cut.blocks; i++) {
 		struct block *b = param_block(p, i);
 
-		param_free_block(b);
+		param_free_block(b, NULL);
 		b->settled_step = round_step(&p->srv->round);
 	}
 	p->full = 0;
 	p->measured = false;
-	param_unit_settled(p);
+	param_unit_settled(p, NULL);
 }
 
 /* clip_global_norm is over what clip_norm left. */

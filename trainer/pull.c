@@ -15,9 +15,6 @@
 #include "base/copy.h"
 #include "base/err.h"
 
-/* So much leaves no room in the caches for what is pulled, so stores go past them (perf/METHOD.md). */
-#define PULL_LARGE (UINT64_C(8) << 20)
-
 #define PULL_PIECE (UINT64_C(64) << 10)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -240,6 +237,20 @@ static int check_param(const gs_trainer *t, const gs_param *p, uint32_t i)
 	return 0;
 }
 
+int pull_check_one(const gs_trainer *t, const gs_param *p, const void *dst, uint32_t i)
+{
+	int rc = check_param(t, p, i);
+
+	if (rc < 0)
+		return rc;
+	if (!dst)
+		return err_set(EINVAL, "gs_pull: destination %u is NULL", i);
+	if (param_is_table(p))
+		return err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows",
+			       p->wire.name);
+	return 0;
+}
+
 /* All that is to be known of the list, in one pass. */
 static int look_at(const gs_trainer *t, struct pull *pull)
 {
@@ -247,16 +258,11 @@ static int look_at(const gs_trainer *t, struct pull *pull)
 	pull->still = true;
 	for (uint32_t i = 0; i < pull->n; i++) {
 		const gs_param *p = pull->param[i];
-		int rc = check_param(t, p, i);
+		int rc = pull_check_one(t, p, pull->dst[i], i);
 
 		param_fetch(pull->param, i, pull->n);
 		if (rc < 0)
 			return rc;
-		if (!pull->dst[i])
-			return err_set(EINVAL, "gs_pull: destination %u is NULL", i);
-		if (param_is_table(p))
-			return err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows",
-				       p->wire.name);
 		/* One of them is pulled through its queue always: then all are, in this call. */
 		pull->by_queue |= p->by_queue;
 		pull->still &= stands_still(t, p);

@@ -129,7 +129,8 @@ static bool begin(const struct batch *b)
 		gs_param *p = b->param[i];
 
 		p->out.pushes = push_next(p) + 1;
-		p->out.lent[b->slot] = (struct lent){NULL, NULL};
+		if (b->t->lends)
+			p->out.lent[b->slot] = (struct lent){NULL, NULL};
 		push_begin(p);
 		elsewhere |= b->grad[i] != slot_of(b, i);
 	}

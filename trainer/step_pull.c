@@ -12,8 +12,9 @@
  *
  * Invariants:
  *  1. link.base has a block's version word of between two steps: it was read after a release, and
- *     before this trainer's first push or barrier behind it. p->base_step is the step that began
- * then; in any other step nothing is known, and the parameter is read after the release.
+ *     before this trainer's first push or barrier behind it; or it is the base + 2 that the step left.
+ *     p->base_step is the step that began then; in any other step nothing is known, and the parameter
+ *     is read after the release.
  *  2. A block whose word is not base + 2 (nobody pushed it, or its update waits for the barrier) is
  *     read after the release: then every block is as the step leaves it.
  *  3. The step stays posted until all weights are here. So a call that lost the server and is made
@@ -125,107 +126,24 @@ bool step_pull_skip_done(struct step_pull *r)
 	return r->first < r->pull.n;
 }
 
-/* ---- mapped ---------------------------------------------------------------------------------- */
-
-static uint64_t version(const gs_param *p, uint32_t i)
-{
-	return word_acquire(p->t->link.weights_map, layout_version_off(p->first_block + i));
-}
-
-static void copy_blocks(struct step_pull *r, uint32_t k, uint32_t end)
-{
-	gs_param *p = r->pull.param[k];
-	uint64_t at = block_first_elem(p, p->pulled),
-		 to = end < p->blocks ? block_first_elem(p, end) : p->elems;
-
-	pull_copy(&r->pull, (uint8_t *)r->pull.dst[k] + at * p->weight_size,
-		  p->t->link.weights_map + p->weights_off + at * p->weight_size,
-		  (to - at) * p->weight_size);
-	p->pulled = end;
-}
-
-/* Without the lock. True: some were. A parameter's blocks are updated in the order in which they
- * are pushed, so only the first that is missing is looked at. */
-static bool copy_moved(struct step_pull *r)
-{
-	bool some = false;
-
-	for (uint32_t k = r->first; k < r->pull.n; k++) {
-		gs_param *p = r->pull.param[k];
-
-		while (step_pull_may_move(r, p) &&
-		       step_pull_has_moved(p, p->pulled, version(p, p->pulled))) {
-			copy_blocks(r, k, p->pulled + 1);
-			some = true;
-		}
-	}
-	return some;
-}
-
-static int ahead_mapped(struct step_pull *r)
-{
-	gs_trainer *t = r->t;
-	int rc = 0;
-
-	while (rc == 0 && !step_pull_over(r) && step_pull_skip_done(r)) {
-		pthread_mutex_unlock(&t->lock);
-		bool some = copy_moved(r);
-		pthread_mutex_lock(&t->lock);
-		if (some)
-			step_pull_moved(r);
-		else
-			rc = step_pull_pause(r, 0);
-		trainer_poll(t);
-	}
-	return rc;
-}
-
-/* The step is over: what is not here yet, and the bases of the next. */
-static int rest_mapped(struct step_pull *r)
-{
-	gs_trainer *t = r->t;
-
-	pthread_mutex_unlock(&t->lock);
-	for (uint32_t k = 0; k < r->pull.n; k++) {
-		gs_param *p = r->pull.param[k];
-
-		if (p->pulled < p->blocks)
-			copy_blocks(r, k, p->blocks);
-		for (uint32_t i = 0; i < p->blocks; i++)
-			t->link.base[p->first_block + i] = version(p, i);
-	}
-	pthread_mutex_lock(&t->lock);
-	return 0;
-}
-
 /* ---- both ways ------------------------------------------------------------------------------- */
 
-static void begin(struct step_pull *r)
-{
-	step_pull_moved(r);
-	for (uint32_t k = 0; k < r->pull.n; k++) {
-		gs_param *p = r->pull.param[k];
-
-		p->pulled = p->landed = p->copied = 0;
-	}
-}
-
-static int end_and_pull(struct step_pull *r)
+static int end_and_pull(struct step_pull *r, int (*ahead)(struct step_pull *r),
+			int (*rest)(struct step_pull *r))
 {
 	gs_trainer *t = r->t;
-	bool maps = t->link.weights_map;
-	int rc = t->goes_on ? 0 : step_post(t);
 
+	r->step = t->step;
+	step_pull_moved(r);
+	int rc = t->goes_on ? 0 : step_post(t);
 	if (rc == 0)
-		rc = maps ? ahead_mapped(r) : step_wire_ahead(r);
+		rc = ahead(r);
 	if (rc == 0)
 		rc = step_wait_released(t, r->step);
 	if (rc == 0)
-		rc = maps ? rest_mapped(r) : step_wire_rest(r);
+		rc = rest(r);
 	if (rc < 0)
 		return rc;
-	for (uint32_t k = 0; k < r->pull.n; k++)
-		r->pull.param[k]->base_step = r->step + 1;
 	step_advance(t, r->step);
 	return trainer_refused(t);
 }
@@ -263,22 +181,245 @@ static int ordinary(gs_trainer *t, const struct pull *pull)
 	return rc;
 }
 
-int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n)
+/* ---- mapped ---------------------------------------------------------------------------------- */
+
+/* After so many parameters that have not moved a look is over: each takes a cache line from the server,
+ * which is about to write it. So it gets the time to do some of many before the next. */
+enum { STILL_MAX = 8, MANY = 64 };
+#define LET_WORK_NS 1000
+
+/* Weights that lie one behind the other on both sides, yet to be copied: long copies are cheaper. */
+struct stretch {
+	const uint8_t *from;
+	uint8_t *to;
+	uint64_t len;
+};
+
+#define STRETCH_MAX (UINT64_C(256) << 10)
+
+static uint64_t version(const gs_param *p, uint32_t i)
 {
-	struct step_pull r = {.t = t, .pull = {.param = p, .dst = dst, .n = n}};
-	int rc = pull_check(t, &r.pull);
+	return word_acquire(p->t->link.weights_map, layout_version_off(p->first_block + i));
+}
+
+static void copy_stretch(const struct step_pull *r, struct stretch *s)
+{
+	if (s->len)
+		pull_copy(&r->pull, s->to, s->from, s->len);
+	s->len = 0;
+}
+
+/* Blocks of parameter k up to `end`. */
+static void take_blocks(struct step_pull *r, struct stretch *s, uint32_t k, uint32_t end)
+{
+	gs_param *p = r->pull.param[k];
+	uint64_t at = block_first_elem(p, p->pulled) * p->weight_size;
+	uint64_t to = (end < p->blocks ? block_first_elem(p, end) : p->elems) * p->weight_size;
+	const uint8_t *from = p->t->link.weights_map + p->weights_off + at;
+	uint8_t *dst = (uint8_t *)r->pull.dst[k] + at;
+
+	if (from != s->from + s->len || dst != s->to + s->len || s->len + to - at > STRETCH_MAX) {
+		copy_stretch(r, s);
+		s->from = from;
+		s->to = dst;
+	}
+	s->len += to - at;
+	p->pulled = end;
+}
+
+/* All of it is here, or will be when the stretch is copied: the words are those that the step leaves. */
+static void take_rest(struct step_pull *r, struct stretch *s, uint32_t k)
+{
+	gs_param *p = r->pull.param[k];
+
+	if (p->pulled < p->blocks)
+		take_blocks(r, s, k, p->blocks);
+	for (uint32_t i = 0; i < p->blocks; i++)
+		p->t->link.base[p->first_block + i] = version(p, i);
+	p->base_step = r->step + 1;
+	r->left--;
+}
+
+/* True: some blocks have moved. A parameter's blocks are updated in the order in which they are pushed,
+ * so only the first that is missing is looked at. */
+static bool take_moved(struct step_pull *r, struct stretch *s, uint32_t k)
+{
+	gs_param *p = r->pull.param[k];
+	uint32_t before = p->pulled;
+
+	while (p->pulled < p->blocks && step_pull_has_moved(p, p->pulled, version(p, p->pulled)))
+		take_blocks(r, s, k, p->pulled + 1);
+	if (p->pulled == p->blocks)
+		take_rest(r, s, k);
+	return p->pulled > before;
+}
+
+/* From parameter *at on, to the end of the list or to where they seem to stand still, which is put into
+ * *at. */
+static bool look_on(struct step_pull *r, struct stretch *s, uint32_t *at)
+{
+	uint32_t still = 0;
+	bool some = false;
+
+	for (; *at < r->pull.n && still < STILL_MAX; ++*at) {
+		param_fetch_pull(r->pull.param, *at, r->pull.n);
+		if (!step_pull_may_move(r, r->pull.param[*at]))
+			continue;
+		if (take_moved(r, s, *at))
+			some = true;
+		else
+			still++;
+	}
+	return some;
+}
+
+/* Without the lock. True: some were. Mostly they move in the order of the list; in case they don't, each
+ * look that finds none at its head goes on somewhere else. */
+static bool copy_moved(struct step_pull *r)
+{
+	struct stretch s = {NULL, NULL, 0};
+	uint32_t at = r->first;
+	bool some = look_on(r, &s, &at);
+
+	if (!some) {
+		if (r->at < at || r->at >= r->pull.n)
+			r->at = at;
+		some = look_on(r, &s, &r->at);
+	}
+	copy_stretch(r, &s);
+	return some;
+}
+
+static int ahead_mapped(struct step_pull *r)
+{
+	gs_trainer *t = r->t;
+	int rc = 0;
+
+	while (rc == 0 && !step_pull_over(r) && step_pull_skip_done(r)) {
+		pthread_mutex_unlock(&t->lock);
+		bool some = copy_moved(r);
+		pthread_mutex_lock(&t->lock);
+		if (some)
+			step_pull_moved(r);
+		else
+			rc = step_pull_pause(r, r->left > MANY ? LET_WORK_NS : 0);
+		trainer_poll(t);
+	}
+	return rc;
+}
+
+/* The step is over: what is not here yet, and the bases of the next. */
+static int rest_mapped(struct step_pull *r)
+{
+	struct stretch s = {NULL, NULL, 0};
+	gs_trainer *t = r->t;
+
+	pthread_mutex_unlock(&t->lock);
+	for (uint32_t k = 0; r->left && k < r->pull.n; k++) {
+		param_fetch_pull(r->pull.param, k, r->pull.n);
+		if (r->pull.param[k]->pulled < r->pull.param[k]->blocks)
+			take_rest(r, &s, k);
+	}
+	copy_stretch(r, &s);
+	pthread_mutex_lock(&t->lock);
+	return 0;
+}
+
+/* Nothing of landing areas is used: it is enough that the parameters are in one such call at a time, each
+ * once. With the lock. */
+static int check_mapped(struct step_pull *r)
+{
+	gs_trainer *t = r->t;
+	uint64_t bytes = 0, list = ++t->lists;
+
+	for (uint32_t k = 0; k < r->pull.n; k++) {
+		gs_param *p = r->pull.param[k];
+		int rc = pull_check_one(t, p, r->pull.dst[k], k);
+
+		param_fetch_pull(r->pull.param, k, r->pull.n);
+		if (rc < 0)
+			return rc;
+		if (p->listed == list)
+			return err_set(EINVAL, "parameter \"%s\" is in the list twice",
+				       p->wire.name);
+		p->listed = list;
+		p->pulled = 0;
+		r->pull.by_queue |= p->by_queue;
+		bytes += p->weight_size * p->elems;
+	}
+	r->pull.large = bytes >= PULL_LARGE;
+	r->left = r->pull.n;
+	return 0;
+}
+
+static bool is_free(gs_trainer *t, void *arg)
+{
+	return !t->step_pulls;
+}
+
+static int step_pull_mapped(struct step_pull *r)
+{
+	gs_trainer *t = r->t;
+	int rc = trainer_enter_working(t);
 
 	if (rc < 0)
 		return rc;
-	if (!trainer_is_sync(t) || r.pull.by_queue)
-		return ordinary(t, &r.pull);
-	pull_size(&r.pull);
-	rc = pull_begin(t, &r.pull);
+	uint64_t step = t->step;
+	/* The step was posted, then: that is an error, or another thread waits for it again, too. */
+	if (t->step_pulls)
+		rc = t->goes_on ? trainer_wait(t, is_free, NULL, 0, "another gs_step_pull")
+				: step_post(t);
+	if (rc == 0 && t->step != step) {
+		trainer_exit(t);
+		return gs_pull_many(t, r->pull.param, r->pull.dst, r->pull.n, GS_RELAXED);
+	}
+	if (rc == 0)
+		rc = check_mapped(r);
+	if (rc == 0 && !r->pull.by_queue) {
+		t->step_pulls = true;
+		rc = end_and_pull(r, ahead_mapped, rest_mapped);
+		t->step_pulls = false;
+		trainer_changed(t);
+	}
+	trainer_exit(t);
+	return rc == 0 && r->pull.by_queue ? ordinary(t, &r->pull) : rc;
+}
+
+/* ---- over a network, and the API -------------------------------------------------------------- */
+
+static int step_pull_wire(struct step_pull *r)
+{
+	gs_trainer *t = r->t;
+	int rc = pull_check(t, &r->pull);
+
 	if (rc < 0)
 		return rc;
-	r.step = t->step;
-	begin(&r);
-	rc = end_and_pull(&r);
-	pull_end(t, &r.pull);
+	if (r->pull.by_queue)
+		return ordinary(t, &r->pull);
+	pull_size(&r->pull);
+	rc = pull_begin(t, &r->pull);
+	if (rc < 0)
+		return rc;
+	for (uint32_t k = 0; k < r->pull.n; k++) {
+		gs_param *p = r->pull.param[k];
+
+		p->pulled = p->landed = p->copied = 0;
+	}
+	rc = end_and_pull(r, step_wire_ahead, step_wire_rest);
+	pull_end(t, &r->pull);
 	return rc;
+}
+
+int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n)
+{
+	struct step_pull r = {.t = t, .pull = {.param = p, .dst = dst, .n = n}};
+
+	if (!trainer_is_sync(t)) {
+		int rc = pull_check(t, &r.pull);
+
+		return rc < 0 ? rc : ordinary(t, &r.pull);
+	}
+	if (n > 0 && (!p || !dst))
+		return err_set(EINVAL, "gs_pull: NULL");
+	return t->link.weights_map ? step_pull_mapped(&r) : step_pull_wire(&r);
 }

@@ -13,6 +13,8 @@ struct step_pull {
 	struct pull pull;
 	uint64_t step;       /* that ends */
 	uint32_t first;      /* of the list: what is before it is here, or can't move */
+	uint32_t at;         /* mapped: where the next look begins */
+	uint32_t left;       /* mapped: parameters that are not here whole */
 	uint64_t idle_since; /* clock_ns(); 0: something has moved */
 	uint64_t yielded;
 	uint32_t nap_ms;

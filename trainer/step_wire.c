@@ -184,6 +184,7 @@ int step_wire_rest(struct step_pull *r)
 
 		memcpy(r->t->link.base + p->first_block, pull_words(p),
 		       p->blocks * sizeof(uint64_t));
+		p->base_step = r->step + 1;
 	}
 	copy_landed(r);
 	return 0;

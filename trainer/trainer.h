@@ -82,6 +82,7 @@ struct out {
 	uint64_t end;                    /* those before it belong to pushes that were made */
 	uint64_t base;                   /* async, ssp */
 	uint64_t told; /* the program heard that those before it are applied */
+	/* Seldom used, and behind what always is. */
 	struct lent lent[IMM_MAX_SLOTS]; /* of the push in each slot */
 	struct span span[IMM_MAX_SLOTS]; /* tables: of the piece in each slot */
 };
@@ -101,28 +102,29 @@ struct gs_param {
 	/* granted; constant after gs_start */
 	uint64_t elems, block_elems;
 	uint32_t first_block, blocks;
-	uint64_t weights_off, landing_off, slots_off, slots_stride, heads_off, heads_stride,
-	    request_off;
-	uint64_t pull_left; /* reads or answers under way */
+	uint64_t weights_off;
 
-	/* Pushes of the rank, whatever connection and process made them; a push that failed was
-	 * begun and not made. Async, ssp. */
-	uint64_t made, begun;
-	uint64_t push_step; /* sync, ssp: the step of the last one that was begun; 0: none */
-	uint64_t made_step; /* of the last one that was made */
-	/* Sync: the last step of which the server had all of it, and any of it, when this
-	 * connection began. */
-	uint64_t kept_step, touched_step;
-	/* 1 + the updates in what was pulled last; 0: not known. Pulls of mapped weights, which
-	 * take no lock, set it while another thread may push. */
-	_Atomic uint64_t seen;
-	uint64_t listed; /* the last call with a list that it was in: t->lists */
-	struct out out, old; /* old: of t->old */
-
-	/* gs_step_pull (step_pull.c): the step before which link.base was read; blocks that were read,
+	/* gs_step_pull (step_pull.h): the step before which link.base was read; blocks that were read,
 	 * over a network asked for; of them, those that have come, and are where they are wanted. */
 	uint64_t base_step;
 	uint32_t pulled, landed, copied;
+	uint64_t listed; /* the last call with a list that it was in: t->lists */
+
+	/* Pushes of the rank, whatever connection and process made them; a push that failed was
+	 * begun and not made. Async, ssp. */
+	uint64_t push_step; /* sync, ssp: the step of the last one that was begun; 0: none */
+	uint64_t made_step; /* of the last one that was made */
+	uint64_t made, begun;
+	/* 1 + the updates in what was pulled last; 0: not known. Pulls of mapped weights, which
+	 * take no lock, set it while another thread may push. */
+	_Atomic uint64_t seen;
+	struct out out, old; /* old: of t->old */
+
+	uint64_t landing_off, slots_off, slots_stride, heads_off, heads_stride, request_off; /* granted */
+	uint64_t pull_left; /* reads or answers under way */
+	/* Sync: the last step of which the server had all of it, and any of it, when this
+	 * connection began. */
+	uint64_t kept_step, touched_step;
 	const void *not_lent; /* what could not be lent last: not tried at every push */
 	const float *init_data; /* of GS_INIT_DATA; NULL once gs_start returned */
 
@@ -248,6 +250,7 @@ struct gs_trainer {
 	bool posted;       /* its barrier was */
 	bool barrier;      /* and is on its way */
 	bool goes_on;      /* that was on a connection before: gs_step_end waits for it */
+	bool step_pulls;   /* a thread is in gs_step_pull of mapped weights: one at a time */
 	uint64_t released; /* released while there was no connection */
 
 	enum save save;
@@ -491,10 +494,15 @@ struct pull {
 	bool large;    /* pull_size */
 };
 
+/* Of so many bytes a pull's copies go past the caches, which they leave no room in (perf/METHOD.md). */
+#define PULL_LARGE (UINT64_C(8) << 20)
+
 /* All are dense parameters of this trainer's, with a destination. Takes the lock, and lets go of it. */
 int pull_check(gs_trainer *t, struct pull *pull);
 /* Whether so much is pulled that copies go past the caches. */
 void pull_size(struct pull *pull);
+/* They are pulled as they stand: -EINVAL for parameter i of a list, else 0. */
+int pull_check_one(const gs_trainer *t, const gs_param *p, const void *dst, uint32_t i);
 /* Weights that nobody writes meanwhile, to where they are wanted. */
 void pull_copy(const struct pull *pull, void *to, const void *from, uint64_t len);
 
@@ -597,8 +605,19 @@ static inline void param_fetch(gs_param *const *p, uint32_t i, uint32_t n)
 
 	if (i + AHEAD >= n || !p[i + AHEAD])
 		return;
-	for (size_t off = 0; off < offsetof(gs_param, old); off += 64)
+	for (size_t off = 0; off < offsetof(gs_param, out.lent); off += 64)
 		__builtin_prefetch((const char *)p[i + AHEAD] + off);
+}
+
+/* The same for what only gs_step_pull needs. */
+static inline void param_fetch_pull(gs_param *const *p, uint32_t i, uint32_t n)
+{
+	enum { AHEAD = 12 };
+
+	if (i + AHEAD >= n || !p[i + AHEAD])
+		return;
+	__builtin_prefetch(p[i + AHEAD], 1);
+	__builtin_prefetch(&p[i + AHEAD]->base_step, 1);
 }
 
 /* Which slot push number `push` of a connection goes into. (Initial weights are all taken before the

@@ -369,6 +369,9 @@ GS_API uint64_t gs_param_elems(const gs_param *p);
  * aligned, content undefined. Over shm it is the slot itself, over RDMA registered memory:
  * computing straight into it saves a copy. (Where pushes are accumulated it is memory beside the
  * sum.) It is the caller's until it is given to gs_push. Blocks while all slots are in use.
+ * Sync: a parameter has gs_info.slots of them, which take turns by the step: what was given in one step
+ * is what would be given again in every slots-th step behind it, without being asked for (until
+ * gs_reconnect; not where pushes are accumulated, which have one).
  * Errors: gs_push's. */
 GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out);
 

@@ -241,6 +241,39 @@ START_TEST(what_is_light_is_done_at_once)
 }
 END_TEST
 
+START_TEST(a_poller_holds_what_is_idle)
+{
+	struct subject *s = make_subjects(2, false);
+	struct probe probe[2];
+	struct turn turn;
+
+	s[0].actor.cost.each = TURN_WAKE;
+	begin(1, 2);
+	sched_take_turns(&sched, &turn);
+	ck_assert(sched_hold(&s[0].actor));
+	ck_assert(!sched_hold(&s[0].actor));
+	ck_assert(!sched_hold(&s[1].actor)); /* the turn is full */
+	/* What comes meanwhile waits, and then is owed a run: by a worker. */
+	post_in_turn(s, probe, 1, ITEM_GRAD);
+	ck_assert_uint_eq(s[0].handled, 0);
+	sched_let_go(&sched, &s[0].actor);
+	ck_assert_uint_eq(s[0].handled, 0);
+	ck_assert_ptr_eq(runq_pop(sched.runq), &s[0].actor);
+	ck_assert(!actor_run(&s[0].actor, 2));
+	ck_assert_uint_eq(s[0].handled, 1);
+	/* One that is too much for any turn is left alone. */
+	s[1].actor.cost.most = TURN_WAKE + 1;
+	sched_turn(&sched);
+	ck_assert(!sched_hold(&s[1].actor));
+	s[1].actor.cost.most = 0;
+	ck_assert(sched_hold(&s[1].actor));
+	sched_let_go(&sched, &s[1].actor);
+	ck_assert_uint_eq(s[1].actor.pending, 0);
+	sched_fini(&sched);
+	free(s);
+}
+END_TEST
+
 START_TEST(a_turn_is_bounded)
 {
 	enum { ACTORS = 8, ITEMS = 10 };
@@ -482,6 +515,7 @@ int main(void)
 	tcase_add_loop_test(t, sleep_and_wake, 0, 3);
 	tcase_add_test(t, limits);
 	tcase_add_test(t, what_is_light_is_done_at_once);
+	tcase_add_test(t, a_poller_holds_what_is_idle);
 	tcase_add_test(t, a_turn_is_bounded);
 	tcase_add_test(t, a_held_actor_is_not_entered_twice);
 	tcase_add_test(t, a_run_has_an_end);
