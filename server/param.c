@@ -22,10 +22,13 @@ static void free_and_credit(struct slot *slot)
 	bool notify = slot->notify, packed = slot->packed;
 
 	slot_set_state(slot, SLOT_FREE);
-	if (packed)
+	if (packed) {
+		/* The block may be in it, and is not to be parked twice. */
+		session_end_credits(&p->credits);
 		session_credit_packed(slot->session, slot->block);
-	else
+	} else {
 		session_credit(slot->session, slot->block, notify, &p->credits, p->longest_run);
+	}
 }
 
 void param_credit(struct slot *slot)

@@ -213,12 +213,13 @@ void session_credit(struct session *s, uint32_t block, bool notify, struct credi
 			      atomic_load_explicit(word(s, layout_credit_off(block)),
 						   memory_order_relaxed) + 1,
 			      memory_order_relaxed);
+	if (run->session && (run->session != s || block != run->first + run->n))
+		session_end_credits(run);
+	/* Since before, or by the end of that run, which this block may have been in. */
 	if (c->parked) {
 		c->notify |= notify;
 		return;
 	}
-	if (run->session && (run->session != s || block != run->first + run->n))
-		session_end_credits(run);
 	if (!run->session) {
 		session_get(s);
 		*run = (struct credit_run){.session = s, .first = block};

@@ -42,5 +42,6 @@ TCase *rogue_case(void);
 TCase *resume_case(void);
 TCase *zcopy_case(void);
 TCase *packs_case(void);
+TCase *credits_case(void);
 
 #endif

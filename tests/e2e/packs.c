@@ -505,6 +505,34 @@ START_TEST(a_bad_pack)
 }
 END_TEST
 
+/* Nobody has to be woken, so credits wait for one another: of one block behind itself, of a pack behind its
+ * parts. Under faults there is no room for some of them, and each must be told of all the same. */
+START_TEST(credits_that_wake_nobody)
+{
+	enum { PUSHES = 2000 };
+	uint32_t packed = (uint32_t)_i % 2;
+	struct scene s;
+
+	open_scene(&s, SRV_ASYNC);
+	for (uint64_t n = 0; n < PUSHES; n += 2) {
+		raw_gradient(&s.good, 0, 0, 0, 1, false);
+		if (packed)
+			for (uint32_t b = 1; b < RAW_PACK; b++)
+				raw_gradient(&s.good, b, 0, 0, 1, false);
+		if (packed)
+			push_pack(&s.good, RAW_PACK, 1, PACK_LEN, 1);
+		else
+			raw_gradient(&s.good, 0, 0, 1, 1, false);
+		for (uint32_t b = 0; b < (packed ? RAW_PACK : 1); b++)
+			raw_wait_credit(&s.good, b, n + 2);
+	}
+	must(pulled(&s.good, 0) == -PUSHES, "it is %g", (double)pulled(&s.good, 0));
+	raw_close(&s.bad);
+	raw_close(&s.good);
+	bed_stop(&s.bed);
+}
+END_TEST
+
 TCase *packs_case(void)
 {
 	TCase *t = e2e_case("packs");
@@ -512,5 +540,13 @@ TCase *packs_case(void)
 	tcase_add_loop_test(t, the_same_weights, 0, 3 * (MANNERS - 1));
 	tcase_add_loop_test(t, cut_within_a_step, 0, 6);
 	tcase_add_loop_test(t, a_bad_pack, 0, 2 * ACTS);
+	return t;
+}
+
+TCase *credits_case(void)
+{
+	TCase *t = e2e_case("credits");
+
+	tcase_add_loop_test(t, credits_that_wake_nobody, 0, 2);
 	return t;
 }
