@@ -49,3 +49,8 @@ struct queue_node *queue_pop(struct queue *q)
 			sched_yield();
 	}
 }
+
+bool queue_is_empty(struct queue *q)
+{
+	return cds_wfcq_empty(&q->head, &q->tail);
+}

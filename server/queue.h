@@ -9,6 +9,7 @@
 #ifndef GS_SERVER_QUEUE_H
 #define GS_SERVER_QUEUE_H
 
+#include <stdbool.h>
 #include <urcu/wfcqueue.h>
 
 struct queue_node {
@@ -25,5 +26,7 @@ void queue_init(struct queue *q);
 void queue_push(struct queue *q, struct queue_node *node);
 /* Waits for a producer that is half way through its push. */
 struct queue_node *queue_pop(struct queue *q);
+/* By who may pop. A push that is half way through counts. */
+bool queue_is_empty(struct queue *q);
 
 #endif

@@ -122,10 +122,13 @@ static void handle_here(struct turn *turn, struct actor *actor, struct item *ite
 	actor->busy = false;
 }
 
-/* By one who holds the actor. An item goes past the queue when that is empty, so the order stays. */
+/* By one who holds the actor. An item goes past the queue when that is empty, so the order stays. (The
+ * counter does not tell: an item is pushed before it is counted, so one that was counted may have given its
+ * run to another, and be in the queue still.) */
 static void post_held(struct sched *s, struct turn *turn, struct actor *actor, struct item *item)
 {
-	if (!actor->busy && actor_pending(actor) == 1 && turn->spent < turn->limit) {
+	if (!actor->busy && actor_pending(actor) == 1 && queue_is_empty(&actor->queue) &&
+	    turn->spent < turn->limit) {
 		handle_here(turn, actor, item);
 		return;
 	}
@@ -136,7 +139,8 @@ static void post_held(struct sched *s, struct turn *turn, struct actor *actor, s
 }
 
 /* True: it was, and is held from here on. */
-static bool handle_and_hold(struct turn *turn, struct actor *actor, struct item *item)
+static bool handle_and_hold(struct sched *s, struct turn *turn, struct actor *actor,
+			    struct item *item)
 {
 	uint64_t cost = item_from_trainer(item->kind) ? actor->cost.most : actor->cost.whole;
 
@@ -145,7 +149,7 @@ static bool handle_and_hold(struct turn *turn, struct actor *actor, struct item 
 		return false;
 	atomic_store_explicit(&actor->holder, turn, memory_order_relaxed);
 	turn->actor[turn->n++] = actor;
-	handle_here(turn, actor, item);
+	post_held(s, turn, actor, item);
 	return true;
 }
 
@@ -172,7 +176,7 @@ void sched_post(struct sched *s, struct actor *actor, struct item *item)
 
 	if (turn && atomic_load_explicit(&actor->holder, memory_order_relaxed) == turn)
 		post_held(s, turn, actor, item);
-	else if (turn && !actor->at_once && handle_and_hold(turn, actor, item))
+	else if (turn && !actor->at_once && handle_and_hold(s, turn, actor, item))
 		return;
 	else if (!actor_post(actor, item))
 		return;

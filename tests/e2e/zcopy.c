@@ -312,10 +312,10 @@ START_TEST(sent_again_from_there)
 
 		must(rc == 0 || rc == -ECONNRESET, "%d: %s", rc, gs_last_error());
 		/* Noticed later. */
-		for (float *w = malloc(BYTES); rc == 0; free(w), w = NULL) {
-			while ((rc = gs_pull(r.t, r.p, GS_ORDERED, w)) == 0)
-				;
-		}
+		float *w = malloc(BYTES);
+		while (rc == 0)
+			rc = gs_pull(r.t, r.p, GS_ORDERED, w);
+		free(w);
 		ok(gs_reconnect(r.t, &rewound));
 		must(rewound == 0, "rewound");
 		ok(gs_wait_applied(r.t, r.p));

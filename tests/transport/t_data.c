@@ -279,6 +279,8 @@ static void *read_stream(void *arg)
 
 		if (n == 0)
 			sched_yield();
+		else
+			start = clock_ns();
 		for (int i = 0; i < n; i++) {
 			ck_assert_int_eq(ev[i].kind, TP_EV_IMM);
 			ck_assert_uint_eq(ev[i].imm, (uint32_t)taken);
@@ -338,6 +340,7 @@ static void stream(size_t len, uint32_t max_chunk, uint32_t rounds)
 			sched_yield();
 			ck_in_time(start);
 		}
+		start = clock_ns();
 		fill(side_local(&p.b) + at, len, i);
 		struct tp_op op = with_imm(op_write(&p.b, at, at, len), i);
 
