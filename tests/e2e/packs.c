@@ -535,7 +535,7 @@ END_TEST
 
 TCase *packs_case(void)
 {
-	TCase *t = e2e_case("packs");
+	TCase *t = e2e_wire_case("packs");
 
 	tcase_add_loop_test(t, the_same_weights, 0, 3 * (MANNERS - 1));
 	tcase_add_loop_test(t, cut_within_a_step, 0, 6);
