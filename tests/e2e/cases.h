@@ -43,5 +43,6 @@ TCase *resume_case(void);
 TCase *zcopy_case(void);
 TCase *packs_case(void);
 TCase *credits_case(void);
+TCase *by_rails_case(void);
 
 #endif

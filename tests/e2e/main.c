@@ -23,7 +23,7 @@ static TCase *(*const cases[])(void) = {
     hostile_case,  checkpoint_case, restore_case,    saving_case,   rejoin_case,
     policy_case,   resume_case,     access_case,     strangers_case, rogue_case,
     zcopy_case,    packs_case,
-    credits_case,
+    credits_case,  by_rails_case,
 };
 
 int main(int argc, char **argv)

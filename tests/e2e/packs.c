@@ -533,6 +533,68 @@ START_TEST(credits_that_wake_nobody)
 }
 END_TEST
 
+/* ---- rails that disagree ------------------------------------------------------------------------- */
+
+static void barrier_by(struct raw *r, uint8_t rail)
+{
+	r->rail = rail;
+	raw_barrier(r, r->step);
+}
+
+static void gradient_behind_its_barrier(struct raw *r)
+{
+	barrier_by(r, 1);
+	raw_gradient(r, 0, 0, 0, 100, false);
+}
+
+static void pack_behind_its_barrier(struct raw *r)
+{
+	barrier_by(r, 2);
+	push_pack(r, RAW_PACK, 0, PACK_LEN, 100);
+}
+
+static void pack_twice_by_two_rails(struct raw *r)
+{
+	barrier_by(r, 2);
+	r->rail = 0;
+	push_pack(r, RAW_PACK, 0, PACK_LEN, 100);
+	r->rail = 1;
+	push_pack(r, RAW_PACK, 1, PACK_LEN, 100);
+}
+
+static const struct act by_rails[] = {
+    {gradient_behind_its_barrier, 1, 0, {"block 0", "step 2", "step 1"}},
+    {pack_behind_its_barrier, 1, 0, {"block 0", "step 2", "step 1"}},
+    {pack_twice_by_two_rails, 1, 100, {"block 0", "second", "step 1"}},
+};
+
+/* A barrier by one rail ends that rail's part of the step, and no other's; nor the step. */
+START_TEST(rails_that_disagree)
+{
+	const struct act *a = &by_rails[_i];
+	struct scene s;
+
+	raw_rails = 3;
+	open_scene(&s, SRV_SYNC);
+	a->act(&s.bad);
+	raw_expect_error(&s.bad, WIRE_E_PROTOCOL, a->words);
+	bed_wait_connected(&s.bed, 1);
+	must(raw_released(&s.good) == 0, "step 1 is over");
+	s.good.rail = 1;
+	push_pack(&s.good, RAW_PACK, 0, PACK_LEN, 1);
+	barrier_by(&s.good, 2);
+	barrier_by(&s.good, 1);
+	barrier_by(&s.good, 1);
+	must(raw_released(&s.good) == 0, "step 1 is over by two rails of three");
+	barrier_by(&s.good, 0);
+	raw_wait_release(&s.good, 1);
+	must(pulled(&s.good, 0) == -(1 + a->left) / (a->left != 0 ? 2 : 1), "it is %g",
+	     (double)pulled(&s.good, 0));
+	raw_close(&s.good);
+	bed_stop(&s.bed);
+}
+END_TEST
+
 TCase *packs_case(void)
 {
 	TCase *t = e2e_wire_case("packs");
@@ -548,5 +610,13 @@ TCase *credits_case(void)
 	TCase *t = e2e_case("credits");
 
 	tcase_add_loop_test(t, credits_that_wake_nobody, 0, 2);
+	return t;
+}
+
+TCase *by_rails_case(void)
+{
+	TCase *t = e2e_case("by_rails");
+
+	tcase_add_loop_test(t, rails_that_disagree, 0, sizeof(by_rails) / sizeof(by_rails[0]));
 	return t;
 }

@@ -55,9 +55,11 @@ static void wait_for(struct raw *r, bool (*pred)(struct raw *, uint64_t, uint64_
 	}
 }
 
+uint32_t raw_rails = 1;
+
 void raw_connect(struct raw *r, const char *uri, uint32_t depth)
 {
-	struct tp_options opt = {.rails = 1, .depth = depth, .timeout_ms = scaled(10000, 60000)};
+	struct tp_options opt = {.rails = raw_rails, .depth = depth, .timeout_ms = scaled(10000, 60000)};
 
 	*r = (struct raw){0};
 	ok(tp_cq_create(50, &r->cq));
@@ -182,12 +184,17 @@ void raw_take_grant(struct raw *r)
 	r->blocks = r->grant.blocks;
 }
 
+static struct tp_ref told(const struct wire_ref *by)
+{
+	struct tp_ref ref = {by->addr, by->len, by->key, .more = by->more};
+
+	memcpy(ref.more_key, by->more_key, sizeof(ref.more_key));
+	return ref;
+}
+
 void raw_attach(struct raw *r, uint64_t said)
 {
-	const struct tp_ref weights = {r->grant.weights.addr, r->grant.weights.len,
-				       r->grant.weights.key, .more = 0};
-	const struct tp_ref slots = {r->grant.slot_mem.addr, r->grant.slot_mem.len,
-				     r->grant.slot_mem.key, .more = 0};
+	const struct tp_ref weights = told(&r->grant.weights), slots = told(&r->grant.slot_mem);
 	const struct wire_place *last = &r->place[r->n_places - 1];
 	uint64_t len = last->landing_off + layout_align(4 * last->elems, LAYOUT_ALIGN);
 	struct wire_msg msg = {.kind = WIRE_ATTACH};
@@ -201,7 +208,8 @@ void raw_attach(struct raw *r, uint64_t said)
 	ok(tp_expose(r->conn, r->source, TP_LOCAL, &r->source_region));
 	ref = tp_region_ref(r->mailbox_region);
 	msg.attach.mailbox = (struct wire_ref){
-	    ref.addr, said ? said : ref.len, ref.key, .more = 0};
+	    ref.addr, said ? said : ref.len, ref.key, .more = ref.more};
+	memcpy(msg.attach.mailbox.more_key, ref.more_key, sizeof(ref.more_key));
 	raw_send(r, &msg);
 }
 
@@ -261,6 +269,7 @@ bool raw_write_from(struct raw *r, uint64_t at, uint64_t off, uint64_t len, unsi
 	    .remote = r->slot_mem,
 	    .offset = off,
 	    .len = len,
+	    .rail = r->rail,
 	};
 	int rc;
 

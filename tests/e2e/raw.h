@@ -19,6 +19,7 @@ struct raw {
 	struct tp_conn *conn;
 	bool closed;
 	bool deaf; /* raw_write gives up when there is no room, instead of polling */
+	uint8_t rail; /* which it writes by */
 
 	struct wire_msg inbox[16]; /* messages not looked at yet */
 	uint32_t first, last;
@@ -40,6 +41,8 @@ struct raw {
 extern const struct wire_param raw_lines[2];
 enum { RAW_A_ELEMS = 256 * 3 + 7, RAW_B_ELEMS = 10 };
 
+/* Rails of the connections to come: 1 unless a test says otherwise. */
+extern uint32_t raw_rails;
 /* depth: 0 or what the connection asks for. */
 void raw_connect(struct raw *r, const char *uri, uint32_t depth);
 /* Without waiting for its end. */
