@@ -160,11 +160,13 @@ static int attach_remotes(gs_trainer *t)
 }
 
 /* Credits are written at any time: their pages are touched now. The landing area is as long as the
- * weights, and over shm only ordered pulls need it: page by page, as they land. */
+ * weights, and over shm only ordered pulls need it: page by page, as they land. (A server that maps it
+ * takes no reserved huge pages from a trainer, which could run out under it.) */
 static int make_mailbox(gs_trainer *t)
 {
 	uint64_t len = t->link.mailbox_len;
-	int rc = tp_arena_create("gradslot mailbox", len, 0, &t->link.mailbox);
+	unsigned pages = t->load_store ? TP_ARENA_SMALL_PAGES : 0;
+	int rc = tp_arena_create("gradslot mailbox", len, pages, &t->link.mailbox);
 
 	if (rc == 0) {
 		t->link.mail = tp_arena_base(t->link.mailbox);
