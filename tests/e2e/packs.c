@@ -335,8 +335,11 @@ START_TEST(cut_within_a_step)
 	must(l.lost, "it lost no connection");
 	for (uint32_t i = 0; i < FEW; i++) {
 		float w[FEW_ELEMS];
+		int rc;
 
-		ok(gs_pull(l.t, l.p[i], GS_ORDERED, w));
+		/* The last cut may have come behind the last step. */
+		while ((rc = gs_pull(l.t, l.p[i], GS_ORDERED, w)) < 0)
+			come_back(&l, rc);
 		for (int k = 0; k < FEW_ELEMS; k++)
 			must(w[k] == -(float)l.steps, "parameter %u is %g", i, (double)w[k]);
 	}
