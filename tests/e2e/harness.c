@@ -4,6 +4,9 @@
  */
 #include "harness.h"
 
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -261,4 +264,24 @@ void start_both(gs_trainer *const t[2])
 	pthread_create(&thread, NULL, start_one, t[1]);
 	ok(gs_start(t[0]));
 	pthread_join(thread, NULL);
+}
+
+void cut_one(uint64_t *rng)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int fd[256], n = 0;
+	struct dirent *e;
+
+	while ((e = readdir(d)) && n < 256) {
+		int at = atoi(e->d_name), domain = 0, listens = 0;
+		socklen_t len = sizeof(int);
+
+		if (getsockopt(at, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
+		    getsockopt(at, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0 &&
+		    domain == AF_UNIX && !listens)
+			fd[n++] = at;
+	}
+	closedir(d);
+	if (n)
+		shutdown(fd[rnd(rng, (uint32_t)n)], SHUT_RDWR);
 }

@@ -133,4 +133,7 @@ void leave(gs_trainer *t);
 /* gs_start of two at once, since each waits for the other. */
 void start_both(gs_trainer *const t[2]);
 
+/* Ends a connection of this process over shm, at either end, any one. */
+void cut_one(uint64_t *rng);
+
 #endif

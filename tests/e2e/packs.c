@@ -3,9 +3,7 @@
  * Many small parameters, which lie in packs and are pushed together: whatever is pushed in which call,
  * the weights are those of one push after the other. And packs that no library would push.
  */
-#include <dirent.h>
 #include <math.h>
-#include <sys/socket.h>
 
 #include "cases.h"
 #include "raw.h"
@@ -279,27 +277,6 @@ static void *last(void *arg)
 	return NULL;
 }
 
-/* Ends the connection, at either end. */
-static void cut(uint64_t *rng)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int fd[64], n = 0;
-	struct dirent *e;
-
-	while ((e = readdir(d)) && n < 64) {
-		int at = atoi(e->d_name), domain = 0, listens = 0;
-		socklen_t len = sizeof(int);
-
-		if (getsockopt(at, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
-		    getsockopt(at, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0 &&
-		    domain == AF_UNIX && !listens)
-			fd[n++] = at;
-	}
-	closedir(d);
-	if (n)
-		shutdown(fd[rnd(rng, (uint32_t)n)], SHUT_RDWR);
-}
-
 /* Each gradient counts once. */
 START_TEST(cut_within_a_step)
 {
@@ -329,7 +306,7 @@ START_TEST(cut_within_a_step)
 	for (uint32_t cuts = 0; !l.done; cuts++) {
 		nap_us(300 + rnd(&rng, 3000));
 		if (cuts < scaled(20, 4) || !l.lost)
-			cut(&rng);
+			cut_one(&rng);
 	}
 	pthread_join(thread, NULL);
 	must(l.lost, "it lost no connection");

@@ -4,9 +4,7 @@
  * counts once. What they push is that of life.h. Connections are cut by shutting their sockets down, so
  * this is for shm; over a network the fault layer's tests do it.
  */
-#include <dirent.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
 
 #include "cases.h"
 #include "life.h"
@@ -112,27 +110,6 @@ static void *survive(void *arg)
 		s->t = NULL;
 	}
 	return NULL;
-}
-
-/* Ends a connection of this process, any one. */
-static void cut_one(uint64_t *rng)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int fd[256], n = 0;
-	struct dirent *e;
-
-	while ((e = readdir(d)) && n < 256) {
-		int at = atoi(e->d_name), domain = 0, listens = 0;
-		socklen_t len = sizeof(int);
-
-		if (getsockopt(at, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
-		    getsockopt(at, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0 &&
-		    domain == AF_UNIX && !listens)
-			fd[n++] = at;
-	}
-	closedir(d);
-	if (n)
-		shutdown(fd[rnd(rng, (uint32_t)n)], SHUT_RDWR);
 }
 
 static void *start_one(void *arg)
