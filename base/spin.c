@@ -6,6 +6,9 @@
 
 #include "base/clock.h"
 
+#include <sched.h>
+
+#define YIELD_NS (2 * NS_PER_US)
 /* What waking adds to a wait that slept. */
 #define WAKE_NS (30 * NS_PER_US)
 
@@ -46,4 +49,15 @@ void spin_slept(struct spin *s, uint64_t now)
 		s->worth++;
 	else
 		s->worth = 0;
+}
+
+uint64_t spin_yield(uint64_t now, uint64_t due)
+{
+	if (now < due)
+		return due;
+	if (due) {
+		sched_yield();
+		now = clock_ns();
+	}
+	return now + YIELD_NS;
 }

@@ -33,4 +33,9 @@ void spin_found(struct spin *s);
 /* It slept, and is over. */
 void spin_slept(struct spin *s, uint64_t now);
 
+/* Who polls lets others have the processor every 2 µs: what it waits for may need it, and comes no sooner
+ * than that. When nobody wants it, it costs a third of a microsecond.
+ * Returns when the next is due; `due` is 0 at first. */
+uint64_t spin_yield(uint64_t now, uint64_t due);
+
 #endif

@@ -437,7 +437,6 @@ int bench_frame_parse(struct bench_frame *f, const struct opt_command *cmd, int 
 
 int bench_frame_run(struct bench_frame *f)
 {
-	srvopt_settle(&f->server.opt, f->serve ? 1 : f->trainers.value[0]);
 	return f->serve ? serve(f) : measure(f);
 }
 

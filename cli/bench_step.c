@@ -285,7 +285,6 @@ int bench_step(int argc, char **argv)
 	if (b.rounds > b.run.iters)
 		return opt_usage(&cmd, "--rounds %" PRId64 " is more than --iters %" PRId64,
 				 b.rounds, b.run.iters);
-	srvopt_settle(&b.server.opt, b.server.trainers);
 	rc = bench_step_main(&b);
 	free(b.samples);
 	return rc;

@@ -344,7 +344,7 @@ static void cpu(struct report *r)
 	     "%s (the demo's, by OpenBLAS)", kern_gemm_core());
 	if (usable < 2)
 		advice(r,
-		       "with one core a process that polls keeps its peer from running: --spin 0");
+		       "with one core a process that polls only keeps its peer waiting: --spin 0");
 }
 
 static void machine(struct report *r)

@@ -9,8 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-_Static_assert((int)SRVOPT_SPIN_AUTO == (int)GS_SPIN_DEFAULT &&
-		   (int)SRV_SPIN_FOREVER == (int)GS_SPIN_FOREVER,
+_Static_assert((int)SRV_SPIN_FOREVER == (int)GS_SPIN_FOREVER,
 	       "an option means the same to both sides");
 
 int member_rc(int rc)

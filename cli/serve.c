@@ -104,7 +104,6 @@ static int settle(struct args *a, struct srv_options *o)
 	o->trainers = (uint32_t)a->trainers;
 	o->mode = a->mode.kind;
 	o->staleness = a->mode.staleness;
-	srvopt_settle(&a->threads, 1); /* a trainer may be a neighbour */
 	o->pollers = (uint32_t)a->threads.pollers;
 	o->workers = (uint32_t)a->threads.workers;
 	o->cpus = a->threads.cpus;

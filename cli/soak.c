@@ -499,7 +499,6 @@ int cmd_soak(int argc, char **argv)
 	if (rc != OPT_RUN)
 		return rc;
 	s.rng = (uint64_t)s.seed;
-	srvopt_settle(&s.job.opt, s.trainers);
 	s.progress = progress_begin();
 	rc = children_create(&s.set);
 	if (rc == 0)

@@ -8,10 +8,8 @@
 #include "cli/opt.h"
 #include "server/server.h"
 
-enum { SRVOPT_SPIN_AUTO = -2 };
-
 struct srvopt {
-	int64_t pollers, workers, spin_us; /* spin_us may be SRVOPT_SPIN_AUTO */
+	int64_t pollers, workers, spin_us;
 	const char *cpus; /* NULL: anywhere */
 	int huge_pages;   /* enum srv_huge */
 };
@@ -20,11 +18,6 @@ struct srvopt {
 extern const char *const srvopt_huge_words[];
 
 struct srvopt srvopt_default(void);
-
-/* Settles an automatic spin_us for a machine on which `others` threads of the job run beside the
- * server's: the server's default, or 0 where there are fewer cores than threads. There a thread
- * that polls only keeps the one that it waits for from running. */
-void srvopt_settle(struct srvopt *so, int64_t others);
 
 /* Lines of an option table that fill the struct srvopt `so`. */
 /* clang-format off */
@@ -40,7 +33,7 @@ void srvopt_settle(struct srvopt *so, int64_t others);
 	 "for the server's memory: where there are any, never, or nothing else", \
 	 .choices = srvopt_huge_words}, \
 	{"spin", OPT_NUMBER, &(so).spin_us, "US|forever", \
-	 "microseconds that an idle thread polls before it sleeps (default: by the cores)", \
+	 "microseconds that an idle thread polls before it sleeps, while that pays", \
 	 .min = 0, .max = 1000000000, .word = "forever", .word_value = SRV_SPIN_FOREVER}
 /* clang-format on */
 

@@ -94,7 +94,6 @@ int training_run(struct training *t)
 {
 	struct job *job = NULL;
 
-	srvopt_settle(&t->server.opt, t->server.trainers);
 	t->progress = progress_begin();
 	if (demo_pin_children() < 0 || run(t, &job) < 0) {
 		progress_break(&t->progress);
@@ -126,5 +125,5 @@ int training_judge(const struct training *t, bool equal, bool exact)
 
 struct training_member training_member_default(void)
 {
-	return (struct training_member){"shm:gradslot", 0, SRVOPT_SPIN_AUTO};
+	return (struct training_member){"shm:gradslot", 0, srvopt_default().spin_us};
 }

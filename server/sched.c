@@ -214,12 +214,17 @@ static struct actor *sleep_until_work(struct sched *s)
 static struct actor *look_until(struct sched *s, uint64_t until)
 {
 	struct actor *actor = take(s);
+	uint64_t now, yield_at = 0;
 
 	for (uint32_t polls = 1; !actor; polls++) {
 		if (atomic_load_explicit(&s->stop, memory_order_relaxed))
 			break;
-		if (polls % POLLS_PER_CLOCK == 0 && clock_ns() >= until)
-			break;
+		if (polls % POLLS_PER_CLOCK == 0) {
+			now = clock_ns();
+			if (now >= until)
+				break;
+			yield_at = spin_yield(now, yield_at);
+		}
 		cpu_relax();
 		actor = take(s);
 	}

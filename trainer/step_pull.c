@@ -26,15 +26,13 @@
 #include "trainer/step_pull.h"
 
 #include <errno.h>
-#include <sched.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/spin.h"
 
 /* How long it sleeps at once: so many ms at first, and twice as long whenever nothing has moved. */
 enum { NAP_MS = 1, NAP_MAX_MS = 16 };
-/* Between two yields of one that only looks: what it waits for may need its processor. */
-#define YIELD_NS (50 * NS_PER_US)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
@@ -51,6 +49,7 @@ static bool is_over(gs_trainer *t, void *arg)
 void step_pull_moved(struct step_pull *r)
 {
 	r->idle_since = 0;
+	r->yield_at = 0;
 	r->nap_ms = NAP_MS;
 }
 
@@ -66,10 +65,7 @@ static int look(struct step_pull *r, uint64_t now)
 	gs_trainer *t = r->t;
 
 	pthread_mutex_unlock(&t->lock);
-	if (now - r->yielded >= YIELD_NS) {
-		sched_yield();
-		r->yielded = now;
-	}
+	r->yield_at = spin_yield(now, r->yield_at);
 	cpu_relax();
 	pthread_mutex_lock(&t->lock);
 	trainer_poll(t);
@@ -91,7 +87,7 @@ int step_pull_pause(struct step_pull *r, uint64_t ns)
 	int rc;
 
 	if (!r->idle_since)
-		r->idle_since = r->yielded = now;
+		r->idle_since = now;
 	if (!may_spin(r, now))
 		return nap(r);
 	do {

@@ -16,7 +16,7 @@ struct step_pull {
 	uint32_t at;         /* mapped: where the next look begins */
 	uint32_t left;       /* mapped: parameters that are not here whole */
 	uint64_t idle_since; /* clock_ns(); 0: something has moved */
-	uint64_t yielded;
+	uint64_t yield_at;   /* next, while nothing moves */
 	uint32_t nap_ms;
 };
 

@@ -19,7 +19,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +27,6 @@
 #include <unistd.h>
 
 #define LOOK_NS     (200 * NS_PER_US)
-#define YIELD_NS    (50 * NS_PER_US)
 #define LOOK_STRIDE 8 /* the clock is read every so many polls */
 #define STASH       16
 #define BATCH       32
@@ -337,11 +335,10 @@ void tp_cq_wake(struct tp_cq *cq)
 	tp_cq_nudge(cq);
 }
 
-/* Polls until something is there, a wake, or `until`. Now and then it lets another thread have the
- * processor: what it waits for may need it. */
+/* Polls until something is there, a wake, or `until`. */
 static bool poll_until(struct tp_cq *cq, uint64_t until)
 {
-	uint64_t yield = clock_ns() + YIELD_NS;
+	uint64_t yield_at = 0;
 
 	for (;;) {
 		if (fill_stash(cq) || take_wake(cq))
@@ -350,10 +347,7 @@ static bool poll_until(struct tp_cq *cq, uint64_t until)
 
 		if (now >= until)
 			return false;
-		if (now >= yield) {
-			sched_yield();
-			yield = clock_ns() + YIELD_NS;
-		}
+		yield_at = spin_yield(now, yield_at);
 		cpu_relax();
 	}
 }

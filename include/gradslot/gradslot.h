@@ -205,7 +205,8 @@ struct gs_options {
 	uint32_t timeout_ms; /* bound of gs_connect, gs_leave and each step of gs_start's talk with
 			      * the server; the server may be started later than the trainer: gs_connect
 			      * tries again until then. Default 10000 */
-	int32_t spin_us;     /* how long a wait polls before it sleeps; GS_SPIN_FOREVER never sleeps */
+	int32_t spin_us;     /* how long a wait polls before it sleeps, if such waits ended in time lately;
+			      * 0: it sleeps at once; GS_SPIN_FOREVER: never. Default 50 */
 	uint32_t start_timeout_ms; /* how long gs_start waits for the other trainers (sync and ssp
 				    * mode) and for initial weights; 0: no limit. Default 0 */
 	const char *key_file; /* the pre-shared key, if the server has one: mode 0600, 16 to 4096 bytes;

@@ -111,6 +111,20 @@ START_TEST(never_and_for_ever)
 }
 END_TEST
 
+START_TEST(yields_when_it_is_due)
+{
+	uint64_t now = clock_ns(), due = spin_yield(now, 0);
+
+	ck_assert_uint_gt(due, now);
+	ck_assert_uint_le(due - now, 10 * NS_PER_US);
+	ck_assert_uint_eq(spin_yield(now + 1, due), due);
+	ck_assert_uint_eq(spin_yield(due - 1, due), due);
+	/* By the clock as it is behind the yield, which may have taken long. */
+	ck_assert_uint_ge(spin_yield(due, due), clock_ns() - NS_PER_S);
+	ck_assert_uint_gt(spin_yield(due, due), now + 2 * (due - now) - 1);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("spin");
@@ -122,6 +136,7 @@ int main(void)
 	tcase_add_test(t, one_late_answer_changes_nothing);
 	tcase_add_test(t, what_comes_just_too_late_is_slept_for);
 	tcase_add_test(t, never_and_for_ever);
+	tcase_add_test(t, yields_when_it_is_due);
 	suite_add_tcase(suite, t);
 	return run_all(srunner_create(suite));
 }
