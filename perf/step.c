@@ -102,15 +102,34 @@ static int gradient(struct loop *l, float **out)
 	return 0;
 }
 
-/* Loads every byte of the weights where they are. */
-static void read_in_place(struct loop *l)
+/* Loads every byte of weights where they are. */
+static void read_in_place(void *ctx, uint32_t param, uint64_t first, uint64_t count,
+			  const void *weights)
 {
-	const uint32_t *word = (const uint32_t *)(const void *)l->view;
+	const uint32_t *word = weights;
+	struct loop *l = ctx;
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < l->elems; i++)
+	for (uint64_t i = 0; i < count; i++)
 		sum += word[i];
 	l->sum += sum;
+}
+
+/* The step's end, and all weights behind it. */
+static int end_step(struct loop *l)
+{
+	void *const dst = l->weights;
+
+	if (l->config->pipeline)
+		return l->view ? gs_step_view(l->trainer, &l->param, 1, read_in_place, l)
+			       : gs_step_pull(l->trainer, &l->param, &dst, 1);
+	int rc = gs_step_end(l->trainer);
+	if (rc < 0)
+		return rc;
+	if (!l->view)
+		return gs_pull(l->trainer, l->param, GS_RELAXED, l->weights);
+	read_in_place(l, 0, 0, l->elems, l->view);
+	return 0;
 }
 
 static int one_step(struct loop *l)
@@ -120,16 +139,7 @@ static int one_step(struct loop *l)
 
 	if (rc == 0)
 		rc = lib(gs_push(l->trainer, l->param, grad));
-	if (rc == 0 && l->config->pipeline && !l->view)
-		return lib(gs_step_pull(l->trainer, &l->param, (void *const *)&l->weights, 1));
-	if (rc == 0)
-		rc = lib(gs_step_end(l->trainer));
-	if (rc < 0)
-		return rc;
-	if (!l->view)
-		return lib(gs_pull(l->trainer, l->param, GS_RELAXED, l->weights));
-	read_in_place(l);
-	return 0;
+	return rc < 0 ? rc : lib(end_step(l));
 }
 
 static int measure(struct loop *l, uint64_t *samples, size_t *n)

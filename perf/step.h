@@ -26,7 +26,7 @@ struct step_config {
 	const char *optimizer;
 	bool copy; /* push from memory of this process's own instead of the gradient buffer */
 	bool view; /* read the weights where they are instead of pulling them */
-	bool pipeline; /* pull with gs_step_pull instead of after gs_step_end */
+	bool pipeline; /* with gs_step_pull or gs_step_view instead of after gs_step_end */
 	uint32_t warmup, iters; /* iters is the least number when there is a duration */
 	uint32_t duration_ms;
 	int32_t spin_us;

@@ -237,18 +237,45 @@ static int check_param(const gs_trainer *t, const gs_param *p, uint32_t i)
 	return 0;
 }
 
-int pull_check_one(const gs_trainer *t, const gs_param *p, const void *dst, uint32_t i)
+static int check_dense(const gs_trainer *t, const gs_param *p, uint32_t i)
 {
 	int rc = check_param(t, p, i);
 
-	if (rc < 0)
-		return rc;
-	if (!dst)
-		return err_set(EINVAL, "gs_pull: destination %u is NULL", i);
-	if (param_is_table(p))
-		return err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows",
-			       p->wire.name);
+	if (rc == 0 && param_is_table(p))
+		rc =
+		    err_set(EINVAL, "parameter \"%s\" is a table: call gs_pull_rows", p->wire.name);
+	return rc;
+}
+
+int pull_check_one(const gs_trainer *t, const gs_param *p, const void *dst, uint32_t i)
+{
+	int rc = check_dense(t, p, i);
+
+	if (rc == 0 && !dst)
+		rc = err_set(EINVAL, "gs_pull: destination %u is NULL", i);
+	return rc;
+}
+
+/* It has a place that this process can look at. */
+static int check_place(const gs_trainer *t, const gs_param *p)
+{
+	if (!t->link.weights_map)
+		return err_set(EOPNOTSUPP,
+			       "weights can be looked at in place over shm only; this is %s",
+			       t->transport);
+	if (p->by_queue || p->wire.storage == WIRE_HASHED)
+		return err_set(EOPNOTSUPP, "the weights of \"%s\" are not looked at in place: %s",
+			       p->wire.name,
+			       p->by_queue ? "dc_lambda needs to know what was pulled"
+					   : "the rows of a hashed table have no fixed place");
 	return 0;
+}
+
+int view_check_one(const gs_trainer *t, const gs_param *p, uint32_t i)
+{
+	int rc = check_dense(t, p, i);
+
+	return rc < 0 ? rc : check_place(t, p);
 }
 
 /* All that is to be known of the list, in one pass. */
@@ -314,15 +341,8 @@ int gs_weights_view(gs_trainer *t, gs_param *p, const void **out)
 	if (rc < 0)
 		return rc;
 	rc = check_param(t, p, 0);
-	if (rc == 0 && !t->link.weights_map)
-		rc = err_set(EOPNOTSUPP,
-			     "weights can be looked at in place over shm only; this is %s",
-			     t->transport);
-	if (rc == 0 && (p->by_queue || p->wire.storage == WIRE_HASHED))
-		rc = err_set(EOPNOTSUPP, "the weights of \"%s\" are not looked at in place: %s",
-			     p->wire.name,
-			     p->by_queue ? "dc_lambda needs to know what was pulled"
-					 : "the rows of a hashed table have no fixed place");
+	if (rc == 0)
+		rc = check_place(t, p);
 	if (rc == 0)
 		*out = mapped(p);
 	trainer_exit(t);

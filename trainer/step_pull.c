@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A step's end and the pull behind it in one: blocks are read as soon as their update is made,
- * while others are still being updated or on their way.
+ * while others are still being updated or on their way. Where weights are mapped they may be shown in
+ * place (gs_step_view) instead of copied.
  *
  * When may a block be read before the release? In sync mode it is updated once a step at most, and
  * not before this trainer has delivered its gradient or passed the step's barrier. So between the
@@ -144,6 +145,37 @@ static int end_and_pull(struct step_pull *r, int (*ahead)(struct step_pull *r),
 	return trainer_refused(t);
 }
 
+static int check_views(const struct pull *pull, gs_trainer *t)
+{
+	int rc = trainer_enter_working(t);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t k = 0; rc == 0 && k < pull->n; k++)
+		rc = view_check_one(t, pull->param[k], k);
+	trainer_exit(t);
+	return rc;
+}
+
+static int view_all(const struct step_pull *r)
+{
+	int rc = check_views(&r->pull, r->t);
+
+	for (uint32_t k = 0; rc == 0 && k < r->pull.n; k++) {
+		const gs_param *p = r->pull.param[k];
+
+		r->view(r->ctx, k, 0, p->elems, p->t->link.weights_map + p->weights_off);
+	}
+	return rc;
+}
+
+/* What was to be read in a step that is over. */
+static int read_all(const struct step_pull *r)
+{
+	return r->view ? view_all(r)
+		       : gs_pull_many(r->t, r->pull.param, r->pull.dst, r->pull.n, GS_RELAXED);
+}
+
 /* The step's end, and then the pull; as above the step stays posted until that is done. */
 static int end_step(gs_trainer *t, uint64_t *step)
 {
@@ -159,13 +191,14 @@ static int end_step(gs_trainer *t, uint64_t *step)
 	return rc;
 }
 
-static int ordinary(gs_trainer *t, const struct pull *pull)
+static int ordinary(struct step_pull *r)
 {
+	gs_trainer *t = r->t;
 	uint64_t step;
 	int rc = end_step(t, &step);
 
 	if (rc == 0)
-		rc = gs_pull_many(t, pull->param, pull->dst, pull->n, GS_RELAXED);
+		rc = read_all(r);
 	if (rc < 0)
 		return rc;
 	rc = trainer_enter_working(t);
@@ -205,22 +238,30 @@ static void copy_stretch(const struct step_pull *r, struct stretch *s)
 	s->len = 0;
 }
 
+static void add_to_stretch(const struct step_pull *r, struct stretch *s, const uint8_t *from,
+			   uint8_t *to, uint64_t len)
+{
+	if (from != s->from + s->len || to != s->to + s->len || s->len + len > STRETCH_MAX) {
+		copy_stretch(r, s);
+		s->from = from;
+		s->to = to;
+	}
+	s->len += len;
+}
+
 /* Blocks of parameter k up to `end`. */
 static void take_blocks(struct step_pull *r, struct stretch *s, uint32_t k, uint32_t end)
 {
 	gs_param *p = r->pull.param[k];
-	uint64_t at = block_first_elem(p, p->pulled) * p->weight_size;
-	uint64_t to = (end < p->blocks ? block_first_elem(p, end) : p->elems) * p->weight_size;
+	uint64_t first = block_first_elem(p, p->pulled), at = first * p->weight_size;
+	uint64_t count = (end < p->blocks ? block_first_elem(p, end) : p->elems) - first;
 	const uint8_t *from = p->t->link.weights_map + p->weights_off + at;
-	uint8_t *dst = (uint8_t *)r->pull.dst[k] + at;
 
-	if (from != s->from + s->len || dst != s->to + s->len || s->len + to - at > STRETCH_MAX) {
-		copy_stretch(r, s);
-		s->from = from;
-		s->to = dst;
-	}
-	s->len += to - at;
 	p->pulled = end;
+	if (r->view)
+		r->view(r->ctx, k, first, count, from);
+	else
+		add_to_stretch(r, s, from, (uint8_t *)r->pull.dst[k] + at, count * p->weight_size);
 }
 
 /* All of it is here, or will be when the stretch is copied: the words are those that the step leaves. */
@@ -271,7 +312,7 @@ static bool look_on(struct step_pull *r, struct stretch *s, uint32_t *at)
 
 /* Without the lock. True: some were. Mostly they move in the order of the list; in case they don't, each
  * look that finds none at its head goes on somewhere else. */
-static bool copy_moved(struct step_pull *r)
+static bool take_all_moved(struct step_pull *r)
 {
 	struct stretch s = {NULL, NULL, 0};
 	uint32_t at = r->first;
@@ -293,7 +334,7 @@ static int ahead_mapped(struct step_pull *r)
 
 	while (rc == 0 && !step_pull_over(r) && step_pull_skip_done(r)) {
 		pthread_mutex_unlock(&t->lock);
-		bool some = copy_moved(r);
+		bool some = take_all_moved(r);
 		pthread_mutex_lock(&t->lock);
 		if (some)
 			step_pull_moved(r);
@@ -330,7 +371,8 @@ static int check_mapped(struct step_pull *r)
 
 	for (uint32_t k = 0; k < r->pull.n; k++) {
 		gs_param *p = r->pull.param[k];
-		int rc = pull_check_one(t, p, r->pull.dst[k], k);
+		int rc = r->view ? view_check_one(t, p, k)
+				 : pull_check_one(t, p, r->pull.dst[k], k);
 
 		param_fetch_pull(r->pull.param, k, r->pull.n);
 		if (rc < 0)
@@ -363,11 +405,12 @@ static int step_pull_mapped(struct step_pull *r)
 	uint64_t step = t->step;
 	/* The step was posted, then: that is an error, or another thread waits for it again, too. */
 	if (t->step_pulls)
-		rc = t->goes_on ? trainer_wait(t, is_free, NULL, 0, "another gs_step_pull")
-				: step_post(t);
+		rc = t->goes_on
+			 ? trainer_wait(t, is_free, NULL, 0, "another gs_step_pull or gs_step_view")
+			 : step_post(t);
 	if (rc == 0 && t->step != step) {
 		trainer_exit(t);
-		return gs_pull_many(t, r->pull.param, r->pull.dst, r->pull.n, GS_RELAXED);
+		return read_all(r);
 	}
 	if (rc == 0)
 		rc = check_mapped(r);
@@ -378,7 +421,7 @@ static int step_pull_mapped(struct step_pull *r)
 		trainer_changed(t);
 	}
 	trainer_exit(t);
-	return rc == 0 && r->pull.by_queue ? ordinary(t, &r->pull) : rc;
+	return rc == 0 && r->pull.by_queue ? ordinary(r) : rc;
 }
 
 /* ---- over a network, and the API -------------------------------------------------------------- */
@@ -391,7 +434,7 @@ static int step_pull_wire(struct step_pull *r)
 	if (rc < 0)
 		return rc;
 	if (r->pull.by_queue)
-		return ordinary(t, &r->pull);
+		return ordinary(r);
 	pull_size(&r->pull);
 	rc = pull_begin(t, &r->pull);
 	if (rc < 0)
@@ -413,9 +456,22 @@ int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n
 	if (!trainer_is_sync(t)) {
 		int rc = pull_check(t, &r.pull);
 
-		return rc < 0 ? rc : ordinary(t, &r.pull);
+		return rc < 0 ? rc : ordinary(&r);
 	}
 	if (n > 0 && (!p || !dst))
 		return err_set(EINVAL, "gs_pull: NULL");
 	return t->link.weights_map ? step_pull_mapped(&r) : step_pull_wire(&r);
+}
+
+int gs_step_view(gs_trainer *t, gs_param *const *p, uint32_t n, gs_view_fn *fn, void *ctx)
+{
+	struct step_pull r = {.t = t, .pull = {.param = p, .n = n}, .view = fn, .ctx = ctx};
+
+	if (!t || !fn || (n > 0 && !p))
+		return err_set(EINVAL, "gs_step_view: NULL");
+	if (trainer_is_sync(t))
+		return step_pull_mapped(&r);
+	int rc = check_views(&r.pull, t);
+
+	return rc < 0 ? rc : ordinary(&r);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gs_step_pull under way: what its two ways, through mapped memory and over a network, share. All with
- * the lock held.
+ * gs_step_pull and gs_step_view under way: what the two ways, through mapped memory and over a network,
+ * share. All with the lock held.
  */
 #ifndef GS_TRAINER_STEP_PULL_H
 #define GS_TRAINER_STEP_PULL_H
@@ -10,7 +10,9 @@
 
 struct step_pull {
 	gs_trainer *t;
-	struct pull pull;
+	struct pull pull; /* of a view without destinations */
+	gs_view_fn *view; /* NULL: they are copied */
+	void *ctx;
 	uint64_t step;       /* that ends */
 	uint32_t first;      /* of the list: what is before it is here, or can't move */
 	uint32_t at;         /* mapped: where the next look begins */

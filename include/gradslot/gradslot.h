@@ -512,6 +512,24 @@ GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uin
  * Errors: gs_step_end's and gs_pull_many's. */
 GS_API int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uint32_t n);
 
+/* gs_step_end, and the weights of n parameters as they are behind that step, where they lie: no copy is
+ * made. fn is called on the caller's thread with a run of fresh elements of p[i], which begins at element
+ * `first` and has `count`; the next run is being updated meanwhile, so these come out of the CPU's cache.
+ * Of each parameter the runs ascend and follow one another, each element is in one of them, and those of
+ * several parameters may come in any order. When nothing can be told of a parameter ahead of the release
+ * (as in gs_step_pull) its runs are the longer. fn calls nothing of this trainer's. */
+typedef void gs_view_fn(void *ctx, uint32_t i, uint64_t first, uint64_t count, const void *weights);
+/* Sync: what fn was given stays as it is until this trainer pushes that parameter or posts the next
+ * barrier, and is what gs_weights_view shows. Ssp: gs_step_end, and then the live weights, which others
+ * change meanwhile.
+ * With wrong arguments no step ends; with -ENOSPC (gs_push_rows) the step has ended and fn has been given
+ * all the same. Returns when the step is released and fn was given everything. If it fails fn may have been
+ * given some, which need not be what the step leaves; after -ECONNRESET and a gs_reconnect that did not
+ * rewind it may be called again, and gives all of it again.
+ * Errors: gs_step_end's; -EINVAL (a table; a parameter is in the list twice), -EOPNOTSUPP (over RDMA; with
+ * dc_lambda). */
+GS_API int gs_step_view(gs_trainer *t, gs_param *const *p, uint32_t n, gs_view_fn *fn, void *ctx);
+
 /* The live weights in place, read-only, in weight_dtype, also of a table by number. Valid until
  * gs_close or gs_reconnect. Errors: -EOPNOTSUPP (over RDMA; of a hashed table; with dc_lambda). */
 GS_API int gs_weights_view(gs_trainer *t, gs_param *p, const void **out);

@@ -136,6 +136,11 @@ START_TEST(a_step_of_several_threads)
 }
 END_TEST
 
+static void show_nothing(void *ctx, uint32_t i, uint64_t first, uint64_t count, const void *weights)
+{
+	must(false, "%llu elements of parameter %u were shown", (unsigned long long)count, i);
+}
+
 START_TEST(weights_in_place)
 {
 	struct srv_options opt = bed_options(2, SRV_ASYNC);
@@ -156,6 +161,7 @@ START_TEST(weights_in_place)
 	if (!over_shm()) {
 		fails(gs_weights_view(t, p, (const void **)&view), EOPNOTSUPP, "shm");
 		must(!view, "an output was touched");
+		fails(gs_step_view(t, &p, 1, show_nothing, NULL), EOPNOTSUPP, "shm");
 	} else {
 		ok(gs_weights_view(t, p, (const void **)&view));
 		must(view[6] == 3, "initial");

@@ -86,7 +86,8 @@ struct actor {
 	gs_param *param[PLAY_PARAMS];
 	float *values;
 	void *buf;
-	void *all[PLAY_PARAMS]; /* for gs_step_pull */
+	void *all[PLAY_PARAMS];     /* for gs_step_pull and gs_step_view */
+	uint64_t come[PLAY_PARAMS]; /* elements that gs_step_view has shown */
 	pthread_t thread;
 };
 
@@ -199,23 +200,55 @@ static void join(struct actor *a)
 	ok(gs_start(a->t));
 }
 
-/* Some with the pull in one, in the order of the parameters or the other way round. */
-static void end_step(struct actor *a, uint64_t step)
+static void copy_run(void *ctx, uint32_t p, uint64_t first, uint64_t count, const void *weights)
 {
-	uint32_t n = a->play->n, way = (uint32_t)(step + a->rank) % 3;
+	struct actor *a = ctx;
+	size_t size = kern_size((enum kern_dtype)a->play->desc[p].weight_dtype);
+
+	must(count > 0 && first == a->come[p], "elements from %llu on of parameter %u, not %llu",
+	     (unsigned long long)first, p, (unsigned long long)a->come[p]);
+	a->come[p] += count;
+	memcpy((char *)a->all[p] + first * size, weights, count * size);
+}
+
+static void step_view(struct actor *a)
+{
+	memset(a->come, 0, sizeof(a->come));
+	ok(gs_step_view(a->t, a->param, a->play->n, copy_run, a));
+	for (uint32_t p = 0; p < a->play->n; p++)
+		must(a->come[p] == play_elems(&a->play->desc[p]), "%llu elements of parameter %u",
+		     (unsigned long long)a->come[p], p);
+}
+
+static void step_pull(struct actor *a, bool ascending)
+{
+	uint32_t n = a->play->n;
 	gs_param *param[PLAY_PARAMS] = {NULL};
 	void *dst[PLAY_PARAMS] = {NULL};
+
+	for (uint32_t i = 0; i < n; i++) {
+		param[i] = a->param[ascending ? i : n - 1 - i];
+		dst[i] = a->all[ascending ? i : n - 1 - i];
+	}
+	ok(gs_step_pull(a->t, param, dst, n));
+}
+
+/* Some with the pull in one, in the order of the parameters or the other way round; or with a look
+ * at what is in place, several behind one another so that there are blocks which come ahead of the
+ * release. */
+static void end_step(struct actor *a, uint64_t step)
+{
+	uint32_t way = (uint32_t)(step + a->rank) % 7;
 
 	if (way == 0) {
 		ok(gs_step_end(a->t));
 		return;
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		param[i] = a->param[way == 1 ? i : n - 1 - i];
-		dst[i] = a->all[way == 1 ? i : n - 1 - i];
-	}
-	ok(gs_step_pull(a->t, param, dst, n));
-	for (uint32_t p = 0; p < n; p++) {
+	if (way > 3 && over_shm())
+		step_view(a);
+	else
+		step_pull(a, way % 2);
+	for (uint32_t p = 0; p < a->play->n; p++) {
 		const struct gs_param_desc *d = &a->play->desc[p];
 
 		must(same(d->weight_dtype, a->all[p], a->play->seen[step + 1][p], play_elems(d)),

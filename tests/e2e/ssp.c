@@ -292,6 +292,39 @@ START_TEST(joins_where_the_slowest_is)
 }
 END_TEST
 
+static void see(void *ctx, uint32_t i, uint64_t first, uint64_t count, const void *weights)
+{
+	struct runner *r = ctx;
+
+	must(i == 0 && first == 0 && count == ELEMS, "%llu elements of parameter %u from %llu on",
+	     (unsigned long long)count, i, (unsigned long long)first);
+	memcpy(r->seen, weights, count * sizeof(float));
+}
+
+/* What lies in place behind a step has it in. (Alone, as who copies what others write sees it
+ * torn.) */
+START_TEST(looks_in_place)
+{
+	struct pair p;
+
+	pair_open(&p, 3);
+	runner_end(&p.b, true);
+	for (int step = 1; step <= 5; step++) {
+		ok(gs_push(p.a.t, p.a.w, p.a.grad));
+		if (!over_shm()) {
+			fails(gs_step_view(p.a.t, &p.a.w, 1, see, &p.a), EOPNOTSUPP, "shm");
+			ok(gs_step_end(p.a.t));
+			continue;
+		}
+		ok(gs_step_view(p.a.t, &p.a.w, 1, see, &p.a));
+		must(p.a.seen[0] == (float)step && p.a.seen[PART - 1] == (float)step,
+		     "step %d: %g, %g", step, (double)p.a.seen[0], (double)p.a.seen[PART - 1]);
+	}
+	must(runner_step(&p.a) == 6, "step %llu", (unsigned long long)runner_step(&p.a));
+	pair_close(&p);
+}
+END_TEST
+
 /* ---- no staleness at all is sync mode -------------------------------------------------------- */
 
 START_TEST(zero_is_sync)
@@ -459,6 +492,7 @@ TCase *ssp_case(void)
 	tcase_add_loop_test(t, goes_ahead_up_to_the_bound, 0, 2);
 	tcase_add_loop_test(t, nobody_waits_for_who_is_gone, 0, 2);
 	tcase_add_test(t, joins_where_the_slowest_is);
+	tcase_add_test(t, looks_in_place);
 	tcase_add_test(t, zero_is_sync);
 	tcase_add_loop_test(t, is_told_and_let_go, 0, ACTS);
 	tcase_add_test(t, a_repeated_barrier_is_harmless);

@@ -42,6 +42,7 @@ struct keeper {
 	gs_param *table;
 	int cut_again; /* within the next gs_reconnect */
 	bool pulls;    /* it ends steps with gs_step_pull */
+	bool views;    /* or with gs_step_view, where it can */
 	int returns;
 };
 
@@ -233,6 +234,13 @@ static void check_sum(const float *w, int n, int turns)
 	}
 }
 
+static void copy_run(void *ctx, uint32_t i, uint64_t first, uint64_t count, const void *weights)
+{
+	float *const *dst = ctx;
+
+	memcpy(dst[i] + first, weights, count * sizeof(float));
+}
+
 static void end_step(struct keeper *k, int turn)
 {
 	struct rig *r = &k->r;
@@ -245,7 +253,10 @@ static void end_step(struct keeper *k, int turn)
 		LIVES(gs_step_end(r->t));
 		return;
 	}
-	LIVES(gs_step_pull(r->t, p, dst, 2));
+	if (k->views && !fake_unmapped)
+		LIVES(gs_step_view(r->t, p, 2, copy_run, dst));
+	else
+		LIVES(gs_step_pull(r->t, p, dst, 2));
 	check_sum(w, W_ELEMS, turn);
 	check_sum(b, B_ELEMS, turn);
 	gs_get_info(r->t, &info);
@@ -299,6 +310,7 @@ static void lose_at(enum wire_mode mode, int at)
 			k.end_after[1] = seconds[s];
 			k.mute = mute;
 			k.pulls = mode != WIRE_ASYNC && (s + mute) % 2;
+			k.views = mute;
 			up(&k);
 			train(&k);
 			down(&k);
@@ -334,6 +346,7 @@ static void cut_at(enum wire_mode mode, int at)
 		init(&k, mode, 1 + (uint32_t)(at + again + 1) % 3);
 		k.cut_again = again;
 		k.pulls = mode != WIRE_ASYNC && again % 2 == 0;
+		k.views = again == 2;
 		up(&k);
 		wrap_cut_after(at);
 		train(&k);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gs_step_pull: which blocks come before the release, which must not, and what it refuses. What happens
- * when the server is lost meanwhile is in reconnect_test.c.
+ * gs_step_pull and gs_step_view: which blocks come before the release, which must not, and what
+ * they refuse. What happens when the server is lost meanwhile is in reconnect_test.c.
  */
 #include "fake.h"
 
@@ -14,6 +14,10 @@ struct puller {
 	struct rig r;
 	float w[W_ELEMS], b[B_ELEMS];
 	int rc;
+	bool views; /* it looks in place */
+	gs_param *param[2];
+	void *dst[2];
+	uint64_t come[2]; /* elements of each */
 	/* What the script does to block 0 in step 2, before the release; NULL: its update. */
 	void (*spoil)(struct fake *f);
 };
@@ -59,12 +63,46 @@ static void push_both(struct puller *k)
 	ck_ok(gs_push(k->r.t, k->r.b, g));
 }
 
+static void come(void *ctx, uint32_t i, uint64_t first, uint64_t count, const void *weights)
+{
+	struct puller *k = ctx;
+
+	ck_assert_uint_lt(i, 2);
+	ck_assert_uint_gt(count, 0);
+	ck_assert_uint_eq(first, k->come[i]);
+	k->come[i] += count;
+	ck_assert_uint_le(k->come[i], gs_param_elems(k->param[i]));
+	memcpy((float *)k->dst[i] + first, weights, count * sizeof(float));
+}
+
+/* What came lies where it was seen. */
+static void check_view(const struct puller *k, uint32_t i)
+{
+	const void *view;
+
+	ck_assert_uint_eq(k->come[i], gs_param_elems(k->param[i]));
+	ck_ok(gs_weights_view(k->r.t, k->param[i], &view));
+	ck_assert_mem_eq(view, k->dst[i], k->come[i] * sizeof(float));
+}
+
+static int step_pull_listed(struct puller *k)
+{
+	if (!k->views)
+		return gs_step_pull(k->r.t, k->param, k->dst, 2);
+	k->come[0] = k->come[1] = 0;
+	int rc = gs_step_view(k->r.t, k->param, 2, come, k);
+	for (uint32_t i = 0; rc == 0 && i < 2; i++)
+		check_view(k, i);
+	return rc;
+}
+
 static int step_pull(struct puller *k)
 {
-	gs_param *p[2] = {k->r.w, k->r.b};
-	void *dst[2] = {k->w, k->b};
-
-	return gs_step_pull(k->r.t, p, dst, 2);
+	k->param[0] = k->r.w;
+	k->param[1] = k->r.b;
+	k->dst[0] = k->w;
+	k->dst[1] = k->b;
+	return step_pull_listed(k);
 }
 
 static void *pull_in_a_thread(void *arg)
@@ -133,9 +171,10 @@ static void hold_back(struct fake *f)
 	fake_serve(f);
 }
 
-static void up(struct puller *k, void (*spoil)(struct fake *f))
+static void up(struct puller *k, bool views, void (*spoil)(struct fake *f))
 {
 	memset(k, 0, sizeof(*k));
+	k->views = views;
 	k->spoil = spoil;
 	k->r.f.arg = k;
 	k->r.f.mode = WIRE_SYNC;
@@ -155,7 +194,7 @@ START_TEST(blocks_come_as_they_are_made)
 	struct puller k;
 	pthread_t thread;
 
-	up(&k, NULL);
+	up(&k, _i, NULL);
 	push_both(&k);
 	forget(&k);
 	pthread_create(&thread, NULL, pull_in_a_thread, &k);
@@ -209,7 +248,7 @@ START_TEST(other_words_move_nothing)
 	struct puller k;
 	pthread_t thread;
 
-	up(&k, spoils[_i]);
+	up(&k, _i / 4, spoils[_i % 4]);
 	push_both(&k);
 	forget(&k);
 	pthread_create(&thread, NULL, pull_in_a_thread, &k);
@@ -234,22 +273,21 @@ static void serve_started(struct fake *f)
 
 START_TEST(every_other_step)
 {
-	struct puller k = {.rc = 0};
-	gs_param *p[2];
+	struct puller k = {.views = _i};
 
 	rig_up(&k.r, WIRE_SYNC, serve_started);
-	p[0] = k.r.b;
-	p[1] = k.r.w;
+	k.param[0] = k.r.b;
+	k.param[1] = k.r.w;
+	k.dst[0] = k.b;
+	k.dst[1] = k.w;
 	for (int step = 1; step <= 12; step++) {
-		void *dst[2] = {k.b, k.w};
-
 		push_both(&k);
 		forget(&k);
 		if (step % 3 == 0) {
 			ck_ok(gs_step_end(k.r.t));
-			ck_ok(gs_pull_many(k.r.t, p, dst, 2, GS_RELAXED));
+			ck_ok(gs_pull_many(k.r.t, k.param, k.dst, 2, GS_RELAXED));
 		} else {
-			ck_ok(gs_step_pull(k.r.t, p, dst, 2));
+			ck_ok(step_pull_listed(&k));
 		}
 		check(&k, step);
 		/* A step in which nothing was pushed, and nothing is pulled. */
@@ -289,9 +327,39 @@ START_TEST(refuses_and_ends_no_step)
 }
 END_TEST
 
+START_TEST(refuses_and_shows_nothing)
+{
+	struct puller k = {.views = true};
+	struct rig *r = &k.r;
+	gs_param *list[2];
+	struct gs_info info;
+
+	rig_up(r, WIRE_SYNC, serve_started);
+	list[0] = list[1] = r->w;
+	ck_fails(gs_step_view(NULL, list, 1, come, &k), EINVAL, "NULL");
+	ck_fails(gs_step_view(r->t, NULL, 1, come, &k), EINVAL, "NULL");
+	ck_fails(gs_step_view(r->t, list, 1, NULL, &k), EINVAL, "NULL");
+	if (fake_unmapped)
+		ck_fails(step_pull(&k), EOPNOTSUPP, "over shm only");
+	else
+		ck_fails(gs_step_view(r->t, list, 2, come, &k), EINVAL,
+			 "\"w\" is in the list twice");
+	list[1] = NULL;
+	ck_fails(gs_step_view(r->t, &list[1], 1, come, &k), EINVAL, "parameter 0");
+	ck_assert_uint_eq(k.come[0], 0);
+	gs_get_info(r->t, &info);
+	ck_assert_uint_eq(info.step, 1);
+	push_both(&k);
+	ck_ok(gs_step_view(r->t, NULL, 0, come, &k));
+	gs_get_info(r->t, &info);
+	ck_assert_uint_eq(info.step, 2);
+	rig_down(r);
+}
+END_TEST
+
 START_TEST(no_steps_no_step_pull)
 {
-	struct puller k = {.rc = 0};
+	struct puller k = {.views = _i};
 
 	rig_up(&k.r, WIRE_ASYNC, serve_started);
 	ck_fails(step_pull(&k), EPERM, "async");
@@ -304,12 +372,16 @@ Suite *step_pull_suite(void)
 	Suite *s = suite_create("trainer: step_pull");
 	TCase *c = tcase_create("step_pull");
 
+	/* Copied, and where there is something to look at, in place. */
+	int ways = fake_unmapped ? 1 : 2;
+
 	tcase_set_timeout(c, 60);
-	tcase_add_test(c, blocks_come_as_they_are_made);
-	tcase_add_loop_test(c, other_words_move_nothing, 0, 4);
-	tcase_add_test(c, every_other_step);
+	tcase_add_loop_test(c, blocks_come_as_they_are_made, 0, ways);
+	tcase_add_loop_test(c, other_words_move_nothing, 0, 4 * ways);
+	tcase_add_loop_test(c, every_other_step, 0, ways);
 	tcase_add_test(c, refuses_and_ends_no_step);
-	tcase_add_test(c, no_steps_no_step_pull);
+	tcase_add_test(c, refuses_and_shows_nothing);
+	tcase_add_loop_test(c, no_steps_no_step_pull, 0, ways);
 	suite_add_tcase(s, c);
 	return s;
 }
