@@ -29,6 +29,7 @@ enum item_kind {
 	ITEM_MEASURE, /* the barrier of the step is complete: what does the gradient come to? */
 	ITEM_SETTLE,  /* the barrier of the step is complete: settle what is open */
 	ITEM_SNAPSHOT, /* a checkpoint: the cut, or a unit of it (snapshot.h) */
+	ITEM_PACK,    /* to a joint pack: gradients of all its parameters */
 	/* to the round, and the first five of them to the pace */
 	ITEM_CUT, /* a checkpoint is to be cut, as soon as it may be */
 	ITEM_JOIN,

@@ -41,6 +41,24 @@ bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_
 	return nonfinite;
 }
 
+bool apply_neighbours(struct block *first, uint32_t n, uint64_t elems, struct kern_step *step,
+		      const struct kern_grads *g)
+{
+	_Atomic uint64_t *version = first->version;
+	struct param *p = first->param;
+	uint64_t v = atomic_load_explicit(version, memory_order_relaxed);
+	bool nonfinite;
+
+	/* As apply_begin and apply_end, which are of one. */
+	for (uint32_t i = 0; i < n; i++)
+		atomic_store_explicit(&version[i], v + 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	nonfinite = kern_apply(&p->opt, step, g, p->weights, p->state, elems);
+	for (uint32_t i = 0; i < n; i++)
+		atomic_store_explicit(&version[i], v + 2, memory_order_release);
+	return nonfinite;
+}
+
 static void take_plane(float *w, enum apply_plane plane, const uint16_t *half, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++) {

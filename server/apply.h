@@ -33,6 +33,12 @@ static inline struct kern_step apply_step(const struct block *b, uint64_t clock)
  * a NaN somewhere. */
 bool apply_gradients(struct block *b, struct kern_step *step, const struct kern_grads *g);
 
+/* The same of n parameters of one block each, which have seen as many updates: of `elems` elements in
+ * all, which lie one behind the other, as do the gradients. Nothing of them is left to be copied for a
+ * snapshot. */
+bool apply_neighbours(struct block *first, uint32_t n, uint64_t elems, struct kern_step *step,
+		      const struct kern_grads *g);
+
 /* Parts of a block's initial weights: all of it, or the upper and then the lower halves of its
  * floats, which fit a slot of a 16-bit type. */
 enum apply_plane { APPLY_ALL, APPLY_UPPER, APPLY_LOWER };

@@ -36,7 +36,7 @@ void saver_cut(struct saver *sv, uint64_t step)
 	atomic_store(&sv->cut_made, true);
 	atomic_store(&sv->hold, false);
 	for (uint32_t i = 0; i < t->params; i++)
-		srv_post(sv->srv, &t->param[i].actor, &t->param[i].snapshot.item);
+		srv_post(sv->srv, t->param[i].home, &t->param[i].snapshot.item);
 }
 
 bool saver_holds(const struct saver *sv, bool wanted)

@@ -148,7 +148,7 @@ static int copy_all(struct saving *w)
 
 		while (!rc && !is_complete(p)) {
 			atomic_store(&sv->open, 1);
-			srv_post(sv->srv, &p->actor, &p->snapshot.item);
+			srv_post(sv->srv, p->home, &p->snapshot.item);
 			rc = await(sv);
 		}
 	}

@@ -109,11 +109,19 @@ void srv_post(struct srv *srv, struct actor *actor, struct item *item);
 void *poller_main(void *poller);
 void *worker_main(void *srv);
 
-/* poller.c, for rows_claim.c; false or NULL: the session was ended, with a reason. The immediate's
- * block exists. */
+/* poller.c, for packs.c and rows_claim.c; false or NULL: the session was ended, with a reason. The
+ * immediate's block exists. */
 struct slot *poller_slot(struct session *s, const struct imm *imm);
 bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint64_t bytes);
 bool poller_head(struct session *s, struct slot *slot);
+bool poller_factors(struct session *s, const struct layout_push_head *head, uint32_t block,
+		    float *weight, float *scale);
+bool poller_is_first(struct session *s, const struct slot *slot);
+/* n gradients are taken: all of them were checked. */
+void poller_count_taken(struct session *s, uint32_t n);
+/* Each of them; with a reference of the session's. */
+void poller_mark_taken(struct session *s, struct slot *slot, bool packed);
+void poller_take_gradient(struct session *s, struct slot *slot, bool packed, bool notify);
 
 /* parameter actors (param.c) */
 void param_handle(struct actor *actor, struct item *item);

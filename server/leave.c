@@ -7,6 +7,7 @@
 #include "server/control.h"
 #include "server/dialog.h"
 #include "server/internal.h"
+#include "server/joint.h"
 #include "server/rows.h"
 
 /* With the bye its place is gone, and nobody goes on from it. (In async and ssp mode the rank's count
@@ -68,7 +69,7 @@ static void keep_dense(struct session *s, const struct param *p)
 		uint64_t step = 0;
 
 		for (uint32_t i = 0; i < t->slots; i++) {
-			uint64_t held = slot_step(&s->slot[(size_t)b * t->slots + i]);
+			uint64_t held = joint_slot_step(s, &t->block[b], i);
 
 			step = held > step ? held : step;
 		}

@@ -23,7 +23,7 @@ void notice_set_rate(struct session *s, const struct wire_set_rate *set)
 	}
 	s->rate_busy = true;
 	s->rate = (struct rate){
-		.item = {.kind = ITEM_RATE, .home = &t->param[set->param].actor},
+		.item = {.kind = ITEM_RATE, .home = t->param[set->param].home},
 		.session = s,
 		.param = set->param,
 		.lr = set->rate,

@@ -21,7 +21,7 @@ static void free_and_credit(struct slot *slot)
 	struct param *p = slot_block(slot)->param;
 	bool notify = slot->notify, packed = slot->packed;
 
-	slot_set_state(slot, SLOT_FREE);
+	slot_free(slot);
 	if (packed) {
 		/* The block may be in it, and is not to be parked twice. */
 		session_end_credits(&p->credits);
@@ -166,8 +166,11 @@ static void settle(struct param *p)
 
 void param_handle(struct actor *actor, struct item *item)
 {
-	struct param *p = (struct param *)actor;
+	param_item((struct param *)actor, item);
+}
 
+void param_item(struct param *p, struct item *item)
+{
 	switch (item->kind) {
 	case ITEM_GRAD:
 		gradient(p, (struct slot *)item);

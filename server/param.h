@@ -4,6 +4,7 @@
  *
  *  param.c  what comes, and where it goes         whole.c  gradients that are used whole
  *  block.c  gradients that are used block by block          rows.h   tables
+ *  joint.h  those of whole packs
  *
  * All of it runs in the parameter's actor.
  */
@@ -46,12 +47,16 @@ static inline void tally_end(const struct tally *tally)
 		session_put_many(tally->session, tally->slots);
 }
 
+static inline void param_units_settled(_Atomic uint64_t *settled, uint32_t n)
+{
+	atomic_store_explicit(settled, atomic_load_explicit(settled, memory_order_relaxed) + n,
+			      memory_order_release);
+}
+
 /* A unit of the step is in the weights, or was left alone. `tally` here and below: NULL, there is none. */
 static inline void param_unit_settled(struct param *p, struct tally *tally)
 {
-	atomic_store_explicit(&p->settled,
-			      atomic_load_explicit(&p->settled, memory_order_relaxed) + 1,
-			      memory_order_release);
+	param_units_settled(p->joint ? &p->joint->settled : &p->settled, 1);
 	if (tally)
 		tally->units++;
 	else
@@ -64,7 +69,7 @@ static inline void param_free_slot(struct slot *slot, struct tally *tally)
 		session_free_slot(slot);
 		return;
 	}
-	slot_set_state(slot, SLOT_FREE);
+	slot_free(slot);
 	tally->slots++;
 }
 
@@ -95,6 +100,9 @@ void param_note_age(struct param *p, const struct slot *slot);
 
 /* The weights that the slot's gradient is of (dc_lambda); NULL: not known. */
 const float *param_backup(const struct slot *slot);
+
+/* Does what any item asks of the parameter. */
+void param_item(struct param *p, struct item *item);
 
 void block_gradient(struct param *p, struct slot *slot, struct tally *tally);
 void block_settle(struct param *p);

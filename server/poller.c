@@ -11,17 +11,13 @@
 #include "base/log.h"
 #include "proto/imm.h"
 #include "server/internal.h"
+#include "server/joint.h"
+#include "server/packs.h"
 #include "server/param.h"
 #include "server/rows.h"
 
 enum {
 	BATCH = 64,
-	/* Parameters of a pack. */
-	AHEAD_SLOT = 16,
-	AHEAD_HEAD = 8,
-	AHEAD_PARAM = 4,
-	AHEAD_DATA = 1,
-	FETCH_BYTES = 1024, /* of each array: the processor finds the rest by itself */
 	/* Control messages that one trainer may have waiting for the control thread. */
 	INBOX_MAX_BYTES = 32 << 20,
 };
@@ -47,6 +43,13 @@ bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint6
 	return len == want;
 }
 
+/* Its pack is not in it. */
+static bool free_of_pack(const struct session *s, const struct slot *slot, uint32_t i)
+{
+	return !slot->singles ||
+	       delivery_is_free(joint_delivery(s, s->table->block[slot->block].param->joint, i));
+}
+
 /* The slot that is claimed; it is free. */
 struct slot *poller_slot(struct session *s, const struct imm *imm)
 {
@@ -59,7 +62,9 @@ struct slot *poller_slot(struct session *s, const struct imm *imm)
 		return NULL;
 	}
 	slot = &s->slot[(size_t)imm->block * t->slots + imm->slot];
-	if (atomic_load_explicit(&slot->state, memory_order_acquire) != SLOT_FREE) {
+	/* The delivery over it first: it is free behind the slots that it stood for. */
+	if (!free_of_pack(s, slot, imm->slot) ||
+	    atomic_load_explicit(&slot->state, memory_order_acquire) != SLOT_FREE) {
 		violation(s, "block %u slot %u: filled without a credit", imm->block, imm->slot);
 		return NULL;
 	}
@@ -91,21 +96,26 @@ static float head_float(const float *at)
 	return f == 0 ? 1 : f;
 }
 
+bool poller_factors(struct session *s, const struct layout_push_head *head, uint32_t block,
+		    float *weight, float *scale)
+{
+	*weight = head_float(&head->weight);
+	*scale = head_float(&head->scale);
+	if (layout_factor_ok(*weight) && layout_factor_ok(*scale))
+		return true;
+	violation(s, "block %u: a gradient of %g samples, %g times too large: both must be from "
+		     "2^-60 to 2^60", block, (double)*weight, (double)*scale);
+	return false;
+}
+
 /* What the trainer says about the push that this slot's gradient is a part of. */
 bool poller_head(struct session *s, struct slot *slot)
 {
-	float weight = head_float(&slot->head->weight), scale = head_float(&slot->head->scale);
-
-	if (!layout_factor_ok(weight) || !layout_factor_ok(scale)) {
-		violation(s, "block %u: a gradient of %g samples, %g times too large: both must be "
-			     "from 2^-60 to 2^60", slot->block, (double)weight, (double)scale);
+	if (!poller_factors(s, slot->head, slot->block, &slot->weight, &slot->scale))
 		return false;
-	}
-	slot->weight = weight;
-	slot->scale = scale;
 	slot->seen = __atomic_load_n(&slot->head->seen, __ATOMIC_RELAXED);
-	/* Blocks of one push may come in any order: by several rails. */
-	slot->push = ++s->pushes[slot->block];
+	/* Blocks of one push may come in any order: by several rails. In sync mode a step has one. */
+	slot->push = srv_is_sync(s->srv) ? s->posting : ++s->pushes[slot->block];
 	return true;
 }
 
@@ -113,6 +123,8 @@ bool poller_head(struct session *s, struct slot *slot)
 static void enqueue(struct session *s, struct slot *slot, enum item_kind kind, bool notify)
 {
 	slot_set_state(slot, SLOT_QUEUED);
+	if (slot->singles)
+		atomic_fetch_add_explicit(slot->singles, 1, memory_order_relaxed);
 	slot->notify = notify;
 	slot->item.kind = kind;
 	srv_post(s->srv, slot->item.home, &slot->item);
@@ -143,11 +155,12 @@ static bool step_is_open(struct session *s, uint32_t block, uint8_t rail)
 
 /* Sync: the first in the step for its block (a table's pieces are counted where they are claimed). One
  * that its rank's last session delivered counts too. */
-static bool is_first(struct session *s, uint32_t block)
+bool poller_is_first(struct session *s, const struct slot *slot)
 {
-	if (s->last_step[block] != s->posting)
+	if (s->last_step[slot->block] != s->posting &&
+	    (!slot->singles || joint_lane_of(s, slot)->step != s->posting))
 		return true;
-	violation(s, "block %u: a second gradient in step %" PRIu64, block, s->posting);
+	violation(s, "block %u: a second gradient in step %" PRIu64, slot->block, s->posting);
 	return false;
 }
 
@@ -182,8 +195,7 @@ static bool step_allows(struct session *s, uint32_t block, uint8_t rail)
 	return false;
 }
 
-/* n gradients are taken: all of them were checked. */
-static void count_taken(struct session *s, uint32_t n)
+void poller_count_taken(struct session *s, uint32_t n)
 {
 	_Atomic uint64_t *sum = &s->poller->gradients;
 
@@ -191,23 +203,24 @@ static void count_taken(struct session *s, uint32_t n)
 		s->last_pushed = s->posting;
 	else if (s->srv->opt.mode == SRV_SSP)
 		atomic_fetch_add_explicit(&s->unsettled, n, memory_order_relaxed);
-	session_get_many(s, n);
 	atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + n,
 			      memory_order_relaxed);
 }
 
-static void mark_taken(struct session *s, struct slot *slot, bool packed)
+void poller_mark_taken(struct session *s, struct slot *slot, bool packed)
 {
 	if (srv_is_sync(s->srv)) {
 		atomic_store_explicit(&slot->step, s->posting, memory_order_relaxed);
 		s->last_step[slot->block] = s->posting;
+		if (slot->singles)
+			joint_lane_of(s, slot)->singles_step = s->posting;
 	}
 	slot->packed = packed;
 }
 
-static void take_gradient(struct session *s, struct slot *slot, bool packed, bool notify)
+void poller_take_gradient(struct session *s, struct slot *slot, bool packed, bool notify)
 {
-	mark_taken(s, slot, packed);
+	poller_mark_taken(s, slot, packed);
 	enqueue(s, slot, ITEM_GRAD, notify);
 }
 
@@ -217,104 +230,24 @@ static void on_gradient(struct session *s, const struct imm *imm, uint32_t len, 
 
 	if (!slot || !step_allows(s, imm->block, rail))
 		return;
-	if (srv_is_sync(s->srv) && !of_table(s, imm) && !is_first(s, imm->block))
+	if (srv_is_sync(s->srv) && !of_table(s, imm) && !poller_is_first(s, slot))
 		return;
-	count_taken(s, 1);
-	take_gradient(s, slot, false, imm->notify);
-}
-
-/* A pack's parameters lie far apart, and each has little to do: what the one after the next few will
- * need is on its way meanwhile. (What lies beyond the pack is as good as what is in it.) */
-static void fetch_slot(const struct slot *slot)
-{
-	__builtin_prefetch(slot, 1);
-	__builtin_prefetch((const char *)slot + 64, 1);
-}
-
-static void fetch_param(const struct param *p, const struct block *b)
-{
-	for (size_t off = offsetof(struct actor, pending); off < offsetof(struct param, place);
-	     off += 64)
-		__builtin_prefetch((const char *)p + off, 1);
-	__builtin_prefetch(&p->snapshot.active);
-	__builtin_prefetch(b, 1);
-}
-
-static void fetch_data(const struct param *p, const struct block *b, const struct slot *slot)
-{
-	uint64_t bytes = b->elems * sizeof(float);
-
-	if (bytes > FETCH_BYTES)
-		bytes = FETCH_BYTES;
-	for (uint64_t at = 0; at < bytes; at += 64) {
-		__builtin_prefetch((const char *)slot->data + at);
-		__builtin_prefetch((const char *)p->weights + at, 1);
-	}
-	for (unsigned i = 0; i < p->arrays; i++)
-		for (uint64_t at = 0; at < bytes; at += 64)
-			__builtin_prefetch((const char *)p->state[i] + at, 1);
-}
-
-/* The slots of all of a pack, or none of them. */
-static bool claim_pack(struct session *s, const struct pack *pack, const struct imm *imm)
-{
-	const struct table *t = s->table;
-	struct imm each = *imm;
-
-	for (uint32_t i = 0; i < pack->n; i++) {
-		struct slot *slot;
-
-		fetch_slot(&s->slot[(size_t)(pack->block + i + AHEAD_SLOT) * t->slots + imm->slot]);
-		if (i + AHEAD_HEAD < pack->n)
-			__builtin_prefetch(s->slot[(size_t)(pack->block + i + AHEAD_HEAD) * t->slots +
-						   imm->slot].head);
-		each.block = pack->block + i;
-		slot = poller_slot(s, &each);
-		if (!slot || !poller_head(s, slot))
-			return false;
-		if (srv_is_sync(s->srv) && !is_first(s, each.block))
-			return false;
-	}
-	return true;
-}
-
-/* One of a pack's. Mostly its parameter is idle: then nothing goes through its queue. */
-static void take_packed(struct session *s, struct param *p, struct slot *slot, struct tally *tally)
-{
-	if (p->whole || !sched_hold(&p->actor)) {
-		take_gradient(s, slot, true, false);
-		return;
-	}
-	mark_taken(s, slot, true);
-	slot->notify = false;
-	slot_set_state(slot, SLOT_QUEUED);
-	block_gradient(p, slot, tally);
-	sched_let_go(&s->srv->sched, &p->actor);
+	poller_count_taken(s, 1);
+	session_get(s);
+	poller_take_gradient(s, slot, false, imm->notify);
 }
 
 static void on_pack(struct session *s, const struct imm *imm, uint32_t len, uint8_t rail)
 {
 	const struct table *t = s->table;
-	const struct pack *pack = &t->pack[imm->block - t->blocks];
-	struct tally tally;
+	struct pack *pack = &t->pack[imm->block - t->blocks];
 
-	if (!poller_length(s, imm, len, pack->bytes) || !step_allows(s, pack->block, rail) ||
-	    !claim_pack(s, pack, imm))
+	if (!poller_length(s, imm, len, pack->bytes) || !step_allows(s, pack->block, rail))
 		return;
-	count_taken(s, pack->n);
-	tally_begin(&tally, s);
-	for (uint32_t i = 0; i < pack->n; i++) {
-		size_t at = (size_t)(pack->block + i) * t->slots + imm->slot;
-
-		fetch_param(&t->param[pack->param + i + AHEAD_PARAM],
-			    &t->block[pack->block + i + AHEAD_PARAM]);
-		if (i + AHEAD_DATA < pack->n)
-			fetch_data(&t->param[pack->param + i + AHEAD_DATA],
-				   &t->block[pack->block + i + AHEAD_DATA],
-				   &s->slot[at + AHEAD_DATA * t->slots]);
-		take_packed(s, &t->param[pack->param + i], &s->slot[at], &tally);
-	}
-	tally_end(&tally);
+	if (pack->joint)
+		packs_take_joint(s, pack, imm);
+	else
+		packs_take(s, pack, imm);
 }
 
 /* Block numbers behind the last are packs'. */

@@ -220,6 +220,10 @@ static void set_steps(const struct srv *srv, struct table *t)
 	}
 	for (uint32_t i = 0; i < t->blocks; i++)
 		t->block[i].settled_step = step;
+	for (uint32_t i = 0; i < t->packs; i++) {
+		t->pack[i].settled_step = step;
+		atomic_store(&t->pack[i].settled, step * t->pack[i].n);
+	}
 }
 
 static bool is_declared(const struct table *t, const char *name)

@@ -107,7 +107,22 @@ void round_done(struct round *r, uint32_t n)
 static void post_settle(struct round *r, struct param *p, enum item_kind kind)
 {
 	p->settle.kind = kind;
-	srv_post(r->srv, &p->actor, &p->settle);
+	srv_post(r->srv, p->home, &p->settle);
+}
+
+static bool is_settled(const struct round *r, const _Atomic uint64_t *settled, uint32_t units)
+{
+	return atomic_load_explicit(settled, memory_order_acquire) == r->barrier.step * units;
+}
+
+/* A joint pack's parameters are asked together. What is asked counts as open, so that the item is out of
+ * the queue before the next step. */
+static void settle_pack(struct round *r, struct pack *k)
+{
+	if (is_settled(r, &k->settled, k->n))
+		return;
+	atomic_fetch_add_explicit(&r->open, 1, memory_order_relaxed);
+	srv_post(r->srv, &k->actor, &k->settle);
 }
 
 /* Those that can be settled are; the global ones are measured first. */
@@ -122,10 +137,13 @@ static void settle_parameters(struct round *r)
 	for (uint32_t i = 0; i < t->params; i++) {
 		struct param *p = &t->param[i];
 
-		if (atomic_load_explicit(&p->settled, memory_order_acquire) ==
-		    r->barrier.step * p->units)
+		if (p->joint) {
+			settle_pack(r, p->joint);
+			i += p->joint->n - 1;
 			continue;
-		/* Counted as open, so that the item is out of the queue before the next step. */
+		}
+		if (is_settled(r, &p->settled, p->units))
+			continue;
 		atomic_fetch_add_explicit(&r->open, 1, memory_order_relaxed);
 		if (p->global)
 			atomic_fetch_add_explicit(&r->measuring, 1, memory_order_relaxed);

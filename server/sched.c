@@ -79,7 +79,7 @@ static void run_owed(struct sched *s, struct turn *turn, struct actor *actor)
 	uint32_t n = turn_items(&actor->cost, actor_pending(actor), turn->spent, turn->limit);
 	bool more = true;
 
-	turn->spent += n * (actor->cost.each + TURN_ITEM);
+	turn->spent += n * turn_each(&actor->cost);
 	if (n)
 		more = actor_run(actor, n);
 	if (more && s->workers)
@@ -116,7 +116,7 @@ void sched_end_turns(void)
 
 static void handle_here(struct turn *turn, struct actor *actor, struct item *item)
 {
-	turn->spent += actor->cost.each + TURN_ITEM;
+	turn->spent += (item->kind == ITEM_PACK ? actor->cost.pack : actor->cost.each) + TURN_ITEM;
 	actor->busy = true;
 	actor->handle(actor, item);
 	actor->busy = false;

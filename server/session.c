@@ -74,6 +74,8 @@ void session_destroy(struct session *s)
 	free(s->pushes);
 	free(s->last_step);
 	free(s->pack_done);
+	free(s->delivery);
+	free(s->lane);
 	rows_destroy_parts(s);
 	free(s->backup);
 	free(s->credit);
@@ -126,6 +128,25 @@ static uint64_t slot_offset(const struct block *b)
 	return is_table(b->param) ? 0 : b->first * kern_size(param_grad_type(b->param));
 }
 
+static void make_deliveries(struct session *s, const struct table *t)
+{
+	const uint8_t *base = tp_arena_base(s->slot_mem);
+
+	for (uint32_t k = 0; k < t->packs; k++) {
+		const struct wire_place *place = &t->pack[k].first->place;
+
+		for (uint32_t i = 0; i < t->slots; i++)
+			s->delivery[(size_t)k * t->slots + i] = (struct delivery){
+				.item = {.home = &t->pack[k].actor, .kind = ITEM_PACK},
+				.session = s,
+				.data = base + place->slots_off + i * place->slots_stride,
+				.head = (const struct layout_push_head *)(const void *)(
+					base + place->heads_off + i * place->heads_stride),
+				.pack = k,
+			};
+	}
+}
+
 static int make_lanes(struct session *s, const struct table *t)
 {
 	size_t slots = (size_t)t->blocks * t->slots;
@@ -134,21 +155,26 @@ static int make_lanes(struct session *s, const struct table *t)
 	s->slot = aligned_alloc(_Alignof(struct slot), slots * sizeof(*s->slot));
 	s->last_step = calloc(t->blocks, sizeof(*s->last_step));
 	s->pack_done = calloc(t->packs + 1, sizeof(*s->pack_done));
+	s->delivery = aligned_alloc(_Alignof(struct delivery),
+				    (t->packs + 1) * t->slots * sizeof(*s->delivery));
+	s->lane = calloc(t->packs + 1, sizeof(*s->lane));
 	s->pull = calloc(t->blocks, sizeof(*s->pull));
 	s->credit = calloc(t->blocks, sizeof(*s->credit));
 	s->pushes = calloc(t->blocks, sizeof(*s->pushes));
 	if (t->backups_len)
 		s->backup = aligned_alloc(LAYOUT_ALIGN, t->backups_len);
 	if (!s->slot || !s->pull || !s->credit || !s->pushes || !s->last_step || !s->pack_done ||
-	    (t->backups_len && !s->backup))
+	    !s->delivery || !s->lane || (t->backups_len && !s->backup))
 		return err_set(ENOMEM, "no memory to keep %u slots of %u blocks", t->slots,
 			       t->blocks);
 	if (s->backup)
 		memset(s->backup, 0, t->backups_len); /* whoever never pulls learns nothing */
+	make_deliveries(s, t);
 	for (uint32_t b = 0; b < t->blocks; b++) {
+		const struct pack *joint = t->block[b].param->joint;
 		const struct block *block = &t->block[b];
 		const struct wire_place *place = &block->param->place;
-		struct actor *home = &block->param->actor;
+		struct actor *home = block->param->home;
 
 		for (uint32_t i = 0; i < t->slots; i++)
 			s->slot[(size_t)b * t->slots + i] = (struct slot){
@@ -159,6 +185,7 @@ static int make_lanes(struct session *s, const struct table *t)
 					slot_offset(block),
 				.head = (const struct layout_push_head *)(const void *)(
 					base + place->heads_off + i * place->heads_stride),
+				.singles = joint ? &s->lane[joint->id].singles : NULL,
 			};
 		s->pull[b] = (struct pull){
 			.item = {.kind = ITEM_PULL, .home = home}, .session = s, .block = b};

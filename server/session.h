@@ -90,8 +90,28 @@ struct slot {
 	uint32_t rows; /* poller; tables: in it */
 	uint32_t arrived; /* actor; whole gradients, first block: how many of the push have come */
 	uint64_t blamed;  /* actor; first block: the push that was counted as not finite */
+	_Atomic uint32_t *singles; /* of a joint pack's parameter: its lane's; else NULL */
 } __attribute__((aligned(64)));
 _Static_assert(offsetof(struct slot, head) == 64, "the first line has what every gradient needs");
+
+/* A slot of a whole joint pack (joint.h): the slots of its parameters, filled and used as one. */
+struct delivery {
+	struct item item;
+	struct session *session;
+	const uint8_t *data; /* of the first; the others' lie behind it */
+	const struct layout_push_head *head; /* the first's, which speaks for all */
+	float weight, scale; /* poller: of head, checked */
+	uint32_t pack;
+	_Atomic uint8_t state;
+	_Atomic uint64_t step; /* as a slot's */
+} __attribute__((aligned(64)));
+
+/* What a session's poller knows of a joint pack. */
+struct lane {
+	_Atomic uint32_t singles; /* slots of its parameters that are queued one by one: the poller adds,
+				   * actors subtract */
+	uint64_t step, singles_step; /* of the last gradients: of all as one; of any by itself */
+};
 
 struct pull {
 	struct item item;
@@ -212,6 +232,8 @@ struct session {
 	struct tp_remote *mailbox;
 	struct slot *slot;     /* [block * slots + s] */
 	uint64_t *pushes;      /* poller; [block]: that came so far. Control: those it begins with */
+	struct delivery *delivery; /* [pack * slots + s]; sync */
+	struct lane *lane;     /* [pack]; sync; poller */
 	_Atomic uint64_t *pack_done; /* [pack]; async, ssp: gradients of whole packs that were applied */
 	struct part *part;     /* [param]; tables' actors */
 	struct part_claim *claim; /* [param]; poller */
@@ -310,6 +332,15 @@ static inline void slot_set_state(struct slot *slot, enum slot_state state)
 	atomic_store_explicit(&slot->state, (uint8_t)state, memory_order_release);
 }
 
+/* It was used. */
+static inline void slot_free(struct slot *slot)
+{
+	slot_set_state(slot, SLOT_FREE);
+	/* Release: who finds it gone from the count finds it free. */
+	if (slot->singles)
+		atomic_fetch_sub_explicit(slot->singles, 1, memory_order_release);
+}
+
 static inline uint64_t slot_step(const struct slot *slot)
 {
 	return atomic_load_explicit(&slot->step, memory_order_relaxed);
@@ -320,7 +351,7 @@ static inline void session_free_slot(struct slot *slot)
 {
 	struct session *s = slot->session;
 
-	slot_set_state(slot, SLOT_FREE);
+	slot_free(slot);
 	session_put(s);
 }
 

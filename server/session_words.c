@@ -307,6 +307,8 @@ static void seed_param(struct session *s, const struct param *p, bool counted)
 
 		least = kept < least ? kept : least;
 		s->last_step[b] = kept; /* elsewhere than in sync mode nobody looks */
+		if (p->joint && kept > s->lane[p->joint->id].singles_step)
+			s->lane[p->joint->id].singles_step = kept;
 		atomic_store_explicit(word(s, layout_kept_off(t->blocks, b)), kept,
 				      memory_order_relaxed);
 	}

@@ -119,6 +119,8 @@ static void copy(struct param *p, uint32_t unit)
 	if (--s->left)
 		return;
 	s->active = false;
+	if (p->joint)
+		p->joint->snapshots--;
 	if (is_hashed(p))
 		p->rows->keys.watch = NULL;
 	/* Release: whoever sees it sees the copies. */
@@ -186,6 +188,8 @@ static void cut(struct param *p)
 	s->next = 0;
 	s->due = false;
 	s->active = true;
+	if (p->joint)
+		p->joint->snapshots++;
 	s->rate = p->lr;
 	s->updates = is_table(p) ? p->rows->updates : block_updates(param_block(p, 0));
 	if (is_table(p))
@@ -220,7 +224,7 @@ int snapshot_create(struct param *p)
 {
 	struct snapshot *s = &p->snapshot;
 
-	s->item = (struct item){.kind = ITEM_SNAPSHOT, .home = &p->actor};
+	s->item = (struct item){.kind = ITEM_SNAPSHOT, .home = p->home};
 	s->units = snapshot_units(p);
 	s->copied = malloc(s->units);
 	if (is_table(p))

@@ -12,6 +12,7 @@
 #include "proto/imm.h"
 #include "proto/layout.h"
 #include "server/internal.h"
+#include "server/joint.h"
 #include "server/options.h"
 #include "server/rows.h"
 
@@ -203,20 +204,26 @@ static int make_packs(struct table *t)
 	/* Their numbers are behind those of the blocks. */
 	if (bytes && number)
 		t->packs = geometry_pack(bytes, t->params, IMM_MAX_BLOCKS - t->blocks, number);
-	t->pack = calloc(t->packs + 1, sizeof(*t->pack));
+	t->pack = aligned_alloc(64, (t->packs + 1) * sizeof(*t->pack));
+	if (t->pack)
+		memset(t->pack, 0, (t->packs + 1) * sizeof(*t->pack));
 	if (!bytes || !number || !t->pack)
 		rc = err_set(ENOMEM, "no memory for %u parameters", t->params);
 	for (uint32_t i = t->params; rc == 0 && i-- > 0;) {
 		struct pack *k = &t->pack[number[i] ? number[i] - 1 : t->packs];
 
-		*k = (struct pack){i, t->param[i].place.first_block, k->n + 1, 0};
+		k->id = (uint32_t)(k - t->pack);
+		k->first = &t->param[i];
+		k->param = i;
+		k->block = t->param[i].place.first_block;
+		k->n++;
 	}
 	free(bytes);
 	free(number);
 	return rc;
 }
 
-static int place_all(struct table *t, struct ends *ends)
+static int place_all(struct srv *srv, struct table *t, struct ends *ends)
 {
 	int rc = make_packs(t);
 
@@ -227,6 +234,8 @@ static int place_all(struct table *t, struct ends *ends)
 		else if (!t->param[i].place.pack)
 			place_slots(t, &t->param[i], ends);
 	}
+	for (uint32_t k = 0; rc == 0 && k < t->packs; k++)
+		rc = joint_make(srv, t, &t->pack[k]);
 	return rc;
 }
 
@@ -329,11 +338,14 @@ static void plan(struct table *t, uint64_t weights, bool rdma)
 
 	t->plan.weights = layout_weights_start(t->blocks) + weights;
 	t->plan.blocks = t->params * sizeof(struct param) + t->blocks * per_block +
-			 t->packs * sizeof(struct pack);
+			 t->packs * (sizeof(struct pack) + t->ranks * sizeof(struct delivery *)) +
+			 t->params * sizeof(uint16_t);
 	for (uint32_t i = 0; i < t->params; i++)
 		t->plan.blocks += snapshot_units(&t->param[i]);
 	t->plan.slots = t->slots_len;
-	t->plan.bookkeeping = t->blocks * per_lane + t->packs * sizeof(uint64_t);
+	t->plan.bookkeeping = t->blocks * per_lane +
+			      t->packs * (sizeof(uint64_t) + sizeof(struct lane) +
+					  t->slots * sizeof(struct delivery));
 	t->plan.backups = t->backups_len;
 	t->plan.staging = layout_kept_off(t->blocks, t->blocks);
 	if (rdma)
@@ -409,6 +421,7 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 		struct param *p = &t->param[i];
 
 		p->srv = srv;
+		p->home = &p->actor;
 		p->id = i;
 		p->decl = decl[i];
 		p->grad_type = (uint8_t)decl[i].grad_type;
@@ -423,7 +436,7 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 	if (!rc)
 		rc = check_group(t);
 	if (!rc)
-		rc = place_all(t, &ends);
+		rc = place_all(srv, t, &ends);
 	if (!rc) {
 		for (uint32_t i = 0; i < n; i++) {
 			t->param[i].place.weights_off += layout_weights_start(t->blocks);
@@ -468,6 +481,19 @@ static float *take_floats(uint8_t **at, uint64_t bytes)
 	return floats;
 }
 
+/* What n parameters write: each array of theirs is one. */
+static void take_memory(struct param *first, uint32_t n, uint8_t *weights, uint8_t **state)
+{
+	for (struct param *p = first; p < first + n; p++) {
+		p->published = weights + p->place.weights_off;
+		p->weights = param_has_copy(p) ? take_floats(state, private_bytes(p)) : p->published;
+	}
+	for (unsigned k = 0; k < KERN_STATE_MAX; k++)
+		for (struct param *p = first; p < first + n; p++)
+			if (k < p->arrays)
+				p->state[k] = take_floats(state, state_bytes(p, k));
+}
+
 int table_allocate(struct table *t)
 {
 	unsigned flags = t->arena_flags;
@@ -490,10 +516,11 @@ int table_allocate(struct table *t)
 	for (uint32_t i = 0; i < t->params && !rc; i++) {
 		struct param *p = &t->param[i];
 
-		p->published = weights + p->place.weights_off;
-		p->weights = param_has_copy(p) ? take_floats(&state, private_bytes(p)) : p->published;
-		for (unsigned k = 0; k < kern_opt_arrays(&p->opt); k++)
-			p->state[k] = take_floats(&state, state_bytes(p, k));
+		/* A pack's lie together, array by array. */
+		if (!p->place.pack)
+			take_memory(p, 1, weights, &state);
+		else if (i == t->pack[p->place.pack - 1].param)
+			take_memory(p, t->pack[p->place.pack - 1].n, weights, &state);
 		fill(p);
 		if (is_table(p))
 			rc = rows_create(p, t->ranks);
@@ -513,6 +540,8 @@ void table_destroy(struct table *t)
 		snapshot_destroy(&t->param[i]);
 		rows_destroy(t->param[i].rows);
 	}
+	for (uint32_t k = 0; t->pack && k < t->packs; k++)
+		joint_destroy(&t->pack[k]);
 	free(t->by_rank);
 	free(t->pack);
 	free(t->block);

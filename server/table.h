@@ -24,6 +24,7 @@
 struct srv;
 struct session;
 struct slot;
+struct delivery;
 struct rows;
 struct tp_arena;
 
@@ -35,11 +36,13 @@ struct credit_run {
 };
 
 struct param {
-	struct actor actor; /* first: an actor is its parameter */
+	struct actor actor; /* first: an actor is its parameter, but for a joint pack's */
 
 	/* What every gradient needs comes first, in few cache lines: of many small parameters there is
 	 * nothing else to wait for. */
 	struct srv *srv;
+	struct actor *home; /* what its items go to: `actor`, or that of its pack */
+	struct pack *joint; /* that pack; NULL: it has a queue of its own */
 	uint32_t id;
 	struct block *block; /* its first */
 	float *weights;   /* the server's own */
@@ -53,7 +56,8 @@ struct param {
 	bool lazy;      /* tables: an update leaves the rows alone that it does not name */
 	uint8_t grad_type, weight_type, storage, reduce; /* decl's */
 	uint32_t units; /* what the round counts: blocks, or 1 where they go together */
-	_Atomic uint64_t settled; /* units settled, over all steps; actor writes */
+	_Atomic uint64_t settled; /* units settled, over all steps; actor writes. (A joint pack counts its
+				   * parameters' itself.) */
 	struct credit_run credits; /* actor */
 	uint32_t longest_run;      /* of them */
 	double lr;           /* actor; without the schedule */
@@ -86,10 +90,23 @@ struct block {
 };
 _Static_assert(sizeof(struct block) == 64, "a line each");
 
-/* Small parameters that lie together in the slots (proto/layout.h), with their blocks. */
+/* Small parameters that lie together in the slots (proto/layout.h), with their blocks. A joint pack
+ * (joint.h) is an actor, too: its parameters share a queue, and what is below belongs to its consumer. */
 struct pack {
-	uint32_t param, block, n; /* the first, and how many */
-	uint64_t bytes;           /* of a slot of all of them */
+	struct actor actor; /* first */
+	struct param *first;
+	uint32_t id, param, block, n; /* its number, from 0; the first's; how many */
+	uint64_t bytes;               /* of a slot of all of them */
+	bool joint;
+	bool runs_known;              /* run_end */
+	uint32_t delivered;           /* in by_rank */
+	uint32_t snapshots;           /* parameters of which one is under way */
+	uint64_t settled_step;        /* the last step that was settled as one */
+	uint64_t loose_step;          /* the last that each parameter settles by itself */
+	uint16_t *run_end;            /* [n]: behind the last that can be updated along with it */
+	struct delivery **by_rank;    /* this step's gradients, of those who pushed the pack as one */
+	struct item settle;           /* ITEM_SETTLE */
+	_Atomic uint64_t settled;     /* units, over all steps; the round reads it */
 };
 
 struct table {

@@ -28,6 +28,7 @@ struct turn_cost {
 	uint64_t most;  /* one item that came from a trainer, at worst */
 	uint64_t whole; /* any other: it may be about all that the actor has */
 	uint64_t each;  /* one from a trainer, on the average */
+	uint64_t pack;  /* a joint pack's: one of all its parameters; else 0 */
 };
 
 static inline uint64_t turn_times(uint64_t bytes, uint32_t n)
@@ -48,12 +49,18 @@ static inline bool turn_keeps(uint64_t cost, uint64_t limit)
 	return cost <= limit;
 }
 
+/* An item that came from a trainer, be it what it may. */
+static inline uint64_t turn_each(const struct turn_cost *cost)
+{
+	return (cost->pack ? cost->pack : cost->each) + TURN_ITEM;
+}
+
 /* How many of an actor's `pending` items are run when so much of the limit is spent: one at least, if
  * nothing is. */
 static inline uint32_t turn_items(const struct turn_cost *cost, uint32_t pending, uint64_t spent,
 				  uint64_t limit)
 {
-	uint64_t each = cost->each + TURN_ITEM, room = spent < limit ? (limit - spent) / each : 0;
+	uint64_t each = turn_each(cost), room = spent < limit ? (limit - spent) / each : 0;
 
 	if (spent == 0 && room == 0)
 		room = 1;

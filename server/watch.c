@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "server/dialog.h"
 #include "server/internal.h"
+#include "server/joint.h"
 #include "server/rows.h"
 
 /* Names that a line has room for. */
@@ -86,7 +87,7 @@ static bool has_come(const struct session *s, const struct param *p, uint64_t st
 		bool here = session_kept(s, b) == step;
 
 		for (uint32_t i = 0; i < t->slots && !here; i++)
-			here = slot_step(&s->slot[(size_t)b * t->slots + i]) == step;
+			here = joint_slot_step(s, &t->block[b], i) == step;
 		if (!here)
 			return false;
 	}

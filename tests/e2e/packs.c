@@ -19,13 +19,22 @@ enum manner {
 	TURNED,  /* together, the last declared first */
 	IN_PLACE, /* together, out of gs_grad_buffer's */
 	MIXED,   /* some singly, the others together */
+	APART,   /* by one trainer together, by the other singly */
 	MANNERS
+};
+
+/* What the parameters are. */
+enum model {
+	MOTLEY, /* of all kinds: some are used whole, so that hardly a pack is joint */
+	ALIKE,  /* runs of the same kind, which lie one behind the other: packs are joint (sync mode) */
+	MODELS
 };
 
 struct many {
 	const char *uri;
 	enum srv_mode mode;
 	enum manner manner;
+	enum model model;
 	uint32_t rank;
 	gs_trainer *t;
 	gs_param *p[MANY];
@@ -37,14 +46,22 @@ struct many {
 };
 
 /* Long ones are of several blocks, or too long for a pack; the others make packs of all lengths. */
-static uint64_t length(uint32_t i)
+static uint64_t length(enum model model, uint32_t i)
 {
+	if (model == ALIKE)
+		return i % 23 == 7 ? 1 + i : 32 * (1 + mix64(i) % 4);
 	return i % 17 == 5 ? LONGEST - i : 1 + mix64(i) % (i % 3 ? 9 : 300);
 }
 
-static bool is_accumulated(uint32_t i)
+static bool is_accumulated(const struct many *m, uint32_t i)
 {
-	return i % 29 == 11;
+	return m->model == MOTLEY && i % 29 == 11;
+}
+
+/* Which of so many kinds parameter i is: each differs from its neighbours, or rarely. */
+static bool is_kind(const struct many *m, uint32_t i, uint32_t kinds, uint32_t kind)
+{
+	return (m->model == ALIKE ? i / 8 : i) % kinds == kind;
 }
 
 static void declare_one(struct many *m, uint32_t i)
@@ -54,19 +71,21 @@ static void declare_one(struct many *m, uint32_t i)
 	char name[16];
 
 	snprintf(name, sizeof(name), "p%u", i);
-	m->elems[i] = length(i);
-	m->type[i] = i % 7 == 3 ? GS_BF16 : GS_F32;
+	m->elems[i] = length(m->model, i);
+	m->type[i] = is_kind(m, i, 7, 3) ? GS_BF16 : GS_F32;
 	d.name = name;
 	d.ndim = 1;
 	d.shape[0] = m->elems[i];
-	d.optimizer = rules[i % 3];
+	for (uint32_t k = 0; k < 3; k++)
+		if (is_kind(m, i, 3, k))
+			d.optimizer = rules[k];
 	gs_setting(&d, "lr", 0.125);
-	if (i % 3 == 1)
+	if (is_kind(m, i, 3, 1))
 		gs_setting(&d, "momentum", 0.5);
-	if (i % 13 == 4)
+	if (m->model == MOTLEY && i % 13 == 4)
 		gs_setting(&d, "clip_norm", 2); /* used whole */
 	d.grad_dtype = m->type[i];
-	d.accumulate = is_accumulated(i) ? 2 : 0;
+	d.accumulate = is_accumulated(m, i) ? 2 : 0;
 	if (i % 5 == 2) {
 		d.init = GS_INIT_DATA;
 		d.init_data = m->init;
@@ -119,7 +138,8 @@ static void push_all(struct many *m, uint64_t step)
 		if (is_left_out(m->rank, step, i))
 			continue;
 		make_gradient(m, step, i);
-		if (m->manner == SINGLY || (m->manner == MIXED && mix64(step + i) % 16 == 0)) {
+		if (m->manner == SINGLY || (m->manner == APART && m->rank) ||
+		    (m->manner == MIXED && mix64(step + i) % 16 == 0)) {
 			ok(gs_push(m->t, m->p[i], m->grad[i]));
 			continue;
 		}
@@ -135,6 +155,9 @@ static void *run_many(void *arg)
 
 	ok(gs_start(m->t));
 	for (uint64_t step = 1; step <= STEPS; step++) {
+		/* From here on it is no longer like its neighbours. */
+		if (m->rank == 0 && step == STEPS / 2)
+			ok(gs_set_lr(m->t, m->p[20], 0.25));
 		push_all(m, step);
 		if (m->mode != SRV_ASYNC)
 			ok(gs_step_end(m->t));
@@ -160,7 +183,8 @@ static uint64_t pull_all(struct many *m, float *out)
 	return n;
 }
 
-static uint64_t train(enum srv_mode mode, enum manner manner, uint32_t workers, float *out)
+static uint64_t train(enum srv_mode mode, enum model model, enum manner manner, uint32_t workers,
+		      float *out)
 {
 	static struct many m[RANKS];
 	uint32_t ranks = mode == SRV_SYNC ? RANKS : 1;
@@ -174,7 +198,8 @@ static uint64_t train(enum srv_mode mode, enum manner manner, uint32_t workers, 
 	opt.staleness = mode == SRV_SSP ? 2 : 0;
 	bed_start(&bed, &opt);
 	for (uint32_t r = 0; r < ranks; r++) {
-		m[r] = (struct many){.uri = bed.uri, .mode = mode, .manner = manner, .rank = r};
+		m[r] = (struct many){.uri = bed.uri, .mode = mode, .manner = manner,
+				     .model = model, .rank = r};
 		for (int i = 0; i < LONGEST; i++)
 			m[r].init[i] = (float)i * 0x1p-10f;
 		m[r].t = connect_as(bed.uri, (int32_t)r);
@@ -197,12 +222,13 @@ START_TEST(the_same_weights)
 	static float singly[MANY * LONGEST], together[MANY * LONGEST];
 	enum srv_mode mode = (enum srv_mode)(1 + _i % 3);
 	enum manner manner = (enum manner)(1 + _i / 3 % (MANNERS - 1));
+	enum model model = (enum model)(_i / 3 / (MANNERS - 1) % MODELS);
 	uint32_t workers = (uint32_t)_i % 2 * 3;
 
 	if (left_out(_i, 5))
 		return;
-	uint64_t n = train(mode, SINGLY, workers, singly);
-	must(train(mode, manner, workers, together) == n, "length");
+	uint64_t n = train(mode, model, SINGLY, workers, singly);
+	must(train(mode, model, manner, workers, together) == n, "length");
 	for (uint64_t i = 0; i < n; i++)
 		must(memcmp(&singly[i], &together[i], sizeof(float)) == 0,
 		     "element %llu of all: %.9g singly, %.9g together", (unsigned long long)i,
@@ -392,6 +418,15 @@ static void pulled_as_one(struct raw *r)
 	raw_write(r, 8, 8, imm_block(IMM_PULL, RAW_PACK, 0, false));
 }
 
+/* Where the pack is taken as one, the first's speaks for all. */
+static void head_of_the_first(struct raw *r)
+{
+	struct layout_push_head head = {.scale = NAN};
+
+	raw_head(r, 0, 0, &head);
+	push_pack(r, RAW_PACK, 0, PACK_LEN, 100);
+}
+
 static void head_of_the_last(struct raw *r)
 {
 	struct layout_push_head head = {.scale = NAN};
@@ -431,7 +466,8 @@ static const struct act {
     {length_with_padding, 3, 0, {"block 4", "256 bytes", "232"}},
     {slot_that_is_not, 3, 0, {"slot 2", "2 slots"}},
     {pulled_as_one, 3, 0, {"block 4", "there are 4"}},
-    {head_of_the_last, 3, 0, {"block 3", "2^-60 to 2^60"}},
+    {head_of_the_first, 3, 0, {"block 0", "2^-60 to 2^60"}},
+    {head_of_the_last, 2, 0, {"block 3", "2^-60 to 2^60"}},
     {filled_without_credit, 1, 100, {"block 3", "slot 0", "credit"}},
     {second_of_the_last, 1, 7, {"block 3", "second", "step 1"}},
     {step_not_open, 1, 0, {"step 2", "step 1"}},
@@ -579,7 +615,7 @@ TCase *packs_case(void)
 {
 	TCase *t = e2e_wire_case("packs");
 
-	tcase_add_loop_test(t, the_same_weights, 0, 3 * (MANNERS - 1));
+	tcase_add_loop_test(t, the_same_weights, 0, 3 * (MANNERS - 1) * MODELS);
 	tcase_add_loop_test(t, cut_within_a_step, 0, 6);
 	tcase_add_loop_test(t, a_bad_pack, 0, 2 * ACTS);
 	return t;
