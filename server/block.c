@@ -22,14 +22,15 @@ static void settle(struct param *p, struct block *b, uint64_t step, struct tally
 {
 	if (b->delivered) {
 		struct kern_step next = apply_step(b, step - 1);
-		struct slot **end = b->by_rank + p->srv->opt.trainers;
+		uint32_t left = b->delivered;
 		struct merge m;
 
 		merge_begin(&m, (enum wire_reduce)p->reduce, param_grad_type(p));
-		for (struct slot **slot = b->by_rank; m.grads.n < b->delivered && slot < end;
-		     slot++)
-			if (*slot)
+		for (struct slot **slot = b->by_rank; left; slot++)
+			if (*slot) {
 				merge_slot(&m, *slot);
+				left--;
+			}
 		merge_end(&m);
 		if (apply_gradients(b, &next, &m.grads))
 			blame(b, b->by_rank, p->srv->opt.trainers);

@@ -25,17 +25,17 @@ static bool same_update(const struct param *a, const struct param *b)
 	       a->weight_type == b->weight_type && a->reduce == b->reduce;
 }
 
-/* No padding between them, anywhere. */
+/* So many elements behind, everywhere: then what pads one array pads all, and may be updated, too. */
 static bool lies_behind(const struct param *a, const struct param *b)
 {
-	uint64_t n = a->cut.elems;
-	bool behind = b->place.slots_off == a->place.slots_off + n * kern_size(param_grad_type(a)) &&
-		      b->weights == a->weights + n &&
-		      block_published(b->block) ==
-			      (uint8_t *)block_published(a->block) + n * kern_size(param_weight_type(a));
+	ptrdiff_t n = b->weights - a->weights;
+	bool behind = b->place.slots_off - a->place.slots_off ==
+			      (uint64_t)n * kern_size(param_grad_type(a)) &&
+		      (uint8_t *)b->published - (uint8_t *)a->published ==
+			      n * (ptrdiff_t)kern_size(param_weight_type(a));
 
 	for (unsigned i = 0; i < a->arrays; i++)
-		behind &= b->state[i] == a->state[i] + n;
+		behind &= b->state[i] - a->state[i] == n;
 	return behind;
 }
 

@@ -6,6 +6,8 @@
 #ifndef GS_SERVER_MERGE_H
 #define GS_SERVER_MERGE_H
 
+#include <string.h>
+
 #include "kernels/kern.h"
 #include "server/server.h"
 #include "server/session.h"
@@ -29,12 +31,21 @@ static inline void merge_begin(struct merge *m, enum wire_reduce reduce, enum ke
 	m->weights = 0;
 }
 
+/* Of the bits: nearly always they are. */
+static inline bool merge_is_one(float f)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	return bits == 0x3f800000;
+}
+
 static inline void merge_add(struct merge *m, const void *data, float weight, float scale)
 {
 	double samples = 1;
 	float factor = 1;
 
-	if (__builtin_expect(weight != 1 || scale != 1, false)) {
+	if (__builtin_expect(!merge_is_one(weight) || !merge_is_one(scale), false)) {
 		if (m->reduce == WIRE_WEIGHTED)
 			samples = (double)weight;
 		factor = (float)(samples / (double)scale);

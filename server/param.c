@@ -166,7 +166,12 @@ static void settle(struct param *p)
 
 void param_handle(struct actor *actor, struct item *item)
 {
-	param_item((struct param *)actor, item);
+	struct param *p = (struct param *)actor;
+
+	if (__builtin_expect(item->kind == ITEM_GRAD, true))
+		gradient(p, (struct slot *)item);
+	else
+		param_item(p, item);
 }
 
 void param_item(struct param *p, struct item *item)

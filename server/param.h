@@ -76,14 +76,15 @@ static inline void param_free_slot(struct slot *slot, struct tally *tally)
 /* The block is done with what these trainers delivered for the step. Frees their slots. */
 static inline void param_free_block(struct block *b, struct tally *tally)
 {
-	struct slot **end = b->by_rank + b->param->srv->opt.trainers;
+	uint32_t left = b->delivered;
 
-	for (struct slot **slot = b->by_rank; b->delivered && slot < end; slot++) {
+	b->delivered = 0;
+	for (struct slot **slot = b->by_rank; left; slot++) {
 		if (!*slot)
 			continue;
 		param_free_slot(*slot, tally);
 		*slot = NULL;
-		b->delivered--;
+		left--;
 	}
 }
 

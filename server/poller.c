@@ -32,7 +32,8 @@ static bool block_exists(struct session *s, const struct imm *imm)
 	return imm->block < t->blocks;
 }
 
-bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint64_t bytes)
+static inline bool length_holds(struct session *s, const struct imm *imm, uint32_t len,
+				uint64_t bytes)
 {
 	uint32_t want =
 		bytes - 1 < s->max_chunk ? (uint32_t)bytes : tp_imm_len(s->conn, bytes);
@@ -50,8 +51,13 @@ static bool free_of_pack(const struct session *s, const struct slot *slot, uint3
 	       delivery_is_free(joint_delivery(s, s->table->block[slot->block].param->joint, i));
 }
 
+bool poller_length(struct session *s, const struct imm *imm, uint32_t len, uint64_t bytes)
+{
+	return length_holds(s, imm, len, bytes);
+}
+
 /* The slot that is claimed; it is free. */
-struct slot *poller_slot(struct session *s, const struct imm *imm)
+static inline struct slot *free_slot(struct session *s, const struct imm *imm)
 {
 	const struct table *t = s->table;
 	struct slot *slot;
@@ -71,36 +77,43 @@ struct slot *poller_slot(struct session *s, const struct imm *imm)
 	return slot;
 }
 
+struct slot *poller_slot(struct session *s, const struct imm *imm)
+{
+	return free_slot(s, imm);
+}
+
 static bool of_table(const struct session *s, const struct imm *imm)
 {
 	return is_table(s->table->block[imm->block].param);
 }
 
 /* A slot of a dense parameter: the length is the block's. */
-static struct slot *claimed_slot(struct session *s, const struct imm *imm, uint32_t len)
+static inline struct slot *claimed_slot(struct session *s, const struct imm *imm, uint32_t len)
 {
 	const struct block *b = &s->table->block[imm->block];
 
-	return poller_length(s, imm, len, block_grad_bytes(b)) ? poller_slot(s, imm) : NULL;
+	return length_holds(s, imm, len, block_grad_bytes(b)) ? free_slot(s, imm) : NULL;
 }
 
 /* The trainer can write its head at any time: each word is read once, and what was read is kept. */
-static float head_float(const float *at)
+static uint32_t head_word(const float *at)
 {
-	uint32_t bits = __atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_RELAXED);
+	return __atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_RELAXED);
+}
+
+static float head_factor(uint32_t bits)
+{
 	float f;
 
-	if (__builtin_expect(bits == 0, true))
-		return 1;
 	memcpy(&f, &bits, sizeof(f));
 	return f == 0 ? 1 : f;
 }
 
-bool poller_factors(struct session *s, const struct layout_push_head *head, uint32_t block,
-		    float *weight, float *scale)
+static bool odd_factors(struct session *s, uint32_t of_weight, uint32_t of_scale, uint32_t block,
+			float *weight, float *scale)
 {
-	*weight = head_float(&head->weight);
-	*scale = head_float(&head->scale);
+	*weight = head_factor(of_weight);
+	*scale = head_factor(of_scale);
 	if (layout_factor_ok(*weight) && layout_factor_ok(*scale))
 		return true;
 	violation(s, "block %u: a gradient of %g samples, %g times too large: both must be from "
@@ -108,10 +121,26 @@ bool poller_factors(struct session *s, const struct layout_push_head *head, uint
 	return false;
 }
 
-/* What the trainer says about the push that this slot's gradient is a part of. */
-bool poller_head(struct session *s, struct slot *slot)
+static inline bool read_factors(struct session *s, const struct layout_push_head *head, uint32_t block,
+				float *weight, float *scale)
 {
-	if (!poller_factors(s, slot->head, slot->block, &slot->weight, &slot->scale))
+	uint32_t of_weight = head_word(&head->weight), of_scale = head_word(&head->scale);
+
+	*weight = *scale = 1;
+	return __builtin_expect(!(of_weight | of_scale), true) ||
+	       odd_factors(s, of_weight, of_scale, block, weight, scale);
+}
+
+bool poller_factors(struct session *s, const struct layout_push_head *head, uint32_t block,
+		    float *weight, float *scale)
+{
+	return read_factors(s, head, block, weight, scale);
+}
+
+/* What the trainer says about the push that this slot's gradient is a part of. */
+static inline bool read_head(struct session *s, struct slot *slot)
+{
+	if (!read_factors(s, slot->head, slot->block, &slot->weight, &slot->scale))
 		return false;
 	slot->seen = __atomic_load_n(&slot->head->seen, __ATOMIC_RELAXED);
 	/* Blocks of one push may come in any order: by several rails. In sync mode a step has one. */
@@ -119,12 +148,15 @@ bool poller_head(struct session *s, struct slot *slot)
 	return true;
 }
 
+bool poller_head(struct session *s, struct slot *slot)
+{
+	return read_head(s, slot);
+}
+
 /* With a reference of the session's. */
 static void enqueue(struct session *s, struct slot *slot, enum item_kind kind, bool notify)
 {
 	slot_set_state(slot, SLOT_QUEUED);
-	if (slot->singles)
-		atomic_fetch_add_explicit(slot->singles, 1, memory_order_relaxed);
 	slot->notify = notify;
 	slot->item.kind = kind;
 	srv_post(s->srv, slot->item.home, &slot->item);
@@ -172,20 +204,19 @@ static bool may_pass(struct session *s)
 	return atomic_load_explicit(&s->released, memory_order_acquire) + 1 == s->posting;
 }
 
-static struct slot *claimed_gradient(struct session *s, const struct imm *imm, uint32_t len)
+static inline struct slot *claimed_gradient(struct session *s, const struct imm *imm, uint32_t len,
+					    bool table)
 {
 	struct slot *slot;
 
-	if (!block_exists(s, imm))
-		return NULL;
-	if (of_table(s, imm))
+	if (table)
 		return rows_claim_push(s, imm, len);
 	slot = claimed_slot(s, imm, len);
-	return slot && poller_head(s, slot) ? slot : NULL;
+	return slot && read_head(s, slot) ? slot : NULL;
 }
 
 /* The trainer may send gradients now, by this rail. */
-static bool step_allows(struct session *s, uint32_t block, uint8_t rail)
+static inline bool step_allows(struct session *s, uint32_t block, uint8_t rail)
 {
 	if (srv_is_sync(s->srv))
 		return step_is_open(s, block, rail);
@@ -207,13 +238,20 @@ void poller_count_taken(struct session *s, uint32_t n)
 			      memory_order_relaxed);
 }
 
+static void count_single(struct slot *slot)
+{
+	atomic_fetch_add_explicit(slot->singles, 1, memory_order_relaxed);
+}
+
 void poller_mark_taken(struct session *s, struct slot *slot, bool packed)
 {
 	if (srv_is_sync(s->srv)) {
 		atomic_store_explicit(&slot->step, s->posting, memory_order_relaxed);
 		s->last_step[slot->block] = s->posting;
-		if (slot->singles)
-			joint_lane_of(s, slot)->singles_step = s->posting;
+	}
+	if (slot->singles) {
+		joint_lane_of(s, slot)->singles_step = s->posting;
+		count_single(slot);
 	}
 	slot->packed = packed;
 }
@@ -226,11 +264,16 @@ void poller_take_gradient(struct session *s, struct slot *slot, bool packed, boo
 
 static void on_gradient(struct session *s, const struct imm *imm, uint32_t len, uint8_t rail)
 {
-	struct slot *slot = claimed_gradient(s, imm, len);
+	struct slot *slot;
+	bool table;
 
+	if (!block_exists(s, imm))
+		return;
+	table = of_table(s, imm);
+	slot = claimed_gradient(s, imm, len, table);
 	if (!slot || !step_allows(s, imm->block, rail))
 		return;
-	if (srv_is_sync(s->srv) && !of_table(s, imm) && !poller_is_first(s, slot))
+	if (srv_is_sync(s->srv) && !table && !poller_is_first(s, slot))
 		return;
 	poller_count_taken(s, 1);
 	session_get(s);
@@ -271,6 +314,8 @@ static void on_init(struct session *s, const struct imm *imm, uint32_t len)
 	}
 	session_get(s);
 	slot->packed = false;
+	if (slot->singles)
+		count_single(slot);
 	enqueue(s, slot, ITEM_INIT, imm->notify);
 }
 

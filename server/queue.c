@@ -49,8 +49,3 @@ struct queue_node *queue_pop(struct queue *q)
 			sched_yield();
 	}
 }
-
-bool queue_is_empty(struct queue *q)
-{
-	return cds_wfcq_empty(&q->head, &q->tail);
-}

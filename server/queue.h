@@ -26,7 +26,10 @@ void queue_init(struct queue *q);
 void queue_push(struct queue *q, struct queue_node *node);
 /* Waits for a producer that is half way through its push. */
 struct queue_node *queue_pop(struct queue *q);
-/* By who may pop. A push that is half way through counts. */
-bool queue_is_empty(struct queue *q);
+/* By who may pop. A push that is half way through counts: the tail is what it moves first. */
+static inline bool queue_is_empty(const struct queue *q)
+{
+	return __atomic_load_n(&q->tail.p, __ATOMIC_ACQUIRE) == &q->head.node;
+}
 
 #endif

@@ -81,7 +81,7 @@ struct param {
 struct block {
 	struct param *param;
 	uint32_t id;
-	uint32_t delivered;       /* actor; sync: gradients in by_rank */
+	uint32_t delivered;       /* actor; sync: gradients in by_rank, which has no others */
 	uint64_t elems, first;    /* first: its first element in the parameter */
 	uint64_t settled_step;    /* actor; sync: the last step that is in the weights */
 	struct slot **by_rank;    /* actor; sync: this step's gradients */

@@ -49,7 +49,7 @@ struct many {
 static uint64_t length(enum model model, uint32_t i)
 {
 	if (model == ALIKE)
-		return i % 23 == 7 ? 1 + i : 32 * (1 + mix64(i) % 4);
+		return i % 23 == 7 ? 17 + i : 32 * (1 + mix64(i) % 4);
 	return i % 17 == 5 ? LONGEST - i : 1 + mix64(i) % (i % 3 ? 9 : 300);
 }
 
