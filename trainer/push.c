@@ -155,6 +155,8 @@ bool push_head_changes(gs_param *p, uint32_t slot, const struct layout_push_head
 	if (memcmp(at, head, sizeof(*head)) == 0)
 		return false;
 	*at = *head;
+	if (p->pack)
+		p->t->link.pack[p->pack - 1].alike &= ~(1u << slot);
 	return true;
 }
 
@@ -411,6 +413,8 @@ static int make_push(gs_param *p, const void *grad, float scale, bool lend)
 	uint8_t *slot = push_slot(p, push);
 	int rc = 0;
 
+	if (p->pack)
+		t->link.pack[p->pack - 1].apart = t->step;
 	if (sends)
 		p->out.pushes = push + 1;
 	pthread_mutex_unlock(&t->lock);

@@ -17,7 +17,7 @@
 
 struct batch {
 	gs_trainer *t;
-	const struct pack *pack;
+	struct pack *pack;
 	gs_param *const *param; /* pack->n of them */
 	const void *const *grad;
 	uint32_t slot;
@@ -25,34 +25,81 @@ struct batch {
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
+static struct pack *pack_of(const gs_param *p)
+{
+	return p->pack ? &p->t->link.pack[p->pack - 1] : NULL;
+}
+
+/* The list goes on with all of a pack, as they were declared. */
+static bool lists_pack(const gs_trainer *t, const struct pack *k, gs_param *const *p, uint32_t n)
+{
+	return k && k->n <= n && memcmp(p, &t->param[k->first], k->n * sizeof(gs_param *)) == 0;
+}
+
+/* Sync: nothing that was done in this step concerns some of the pack's parameters only. (In a connection's
+ * first step something may have been done before.) */
+static bool is_in_step(const gs_trainer *t, const struct pack *k)
+{
+	return trainer_is_sync(t) && t->step != t->first_step && k->apart != t->step;
+}
+
+static int check_one(gs_trainer *t, gs_param *p, const void *grad, uint32_t i)
+{
+	struct pack *k;
+
+	if (!p || p->t != t)
+		return err_set(EINVAL, "parameter %u is not one of this trainer's", i);
+	if (!grad)
+		return err_set(EINVAL, "no gradient of parameter %u (NULL)", i);
+	k = pack_of(p);
+	if (p->listed == t->lists || (k && k->listed == t->lists))
+		return err_set(EINVAL, "parameter \"%s\" is in the list twice", p->wire.name);
+	p->listed = t->lists;
+	if (k)
+		k->listed_apart = t->lists;
+	return push_may(t, p);
+}
+
+/* All that begins the list and can be checked as one: how many those are. */
+static uint32_t check_pack(gs_trainer *t, gs_param *const *p, const void *const *grad, uint32_t n)
+{
+	struct pack *k = *p && (*p)->t == t ? pack_of(*p) : NULL;
+
+	if (!lists_pack(t, k, p, n) || !is_in_step(t, k) || t->posted || k->as_one == t->step ||
+	    k->listed == t->lists || k->listed_apart == t->lists)
+		return 0;
+	for (uint32_t i = 0; i < k->n; i++)
+		if (!grad[i])
+			return 0;
+	k->listed = t->lists;
+	return k->n;
+}
+
 static int check_list(gs_trainer *t, gs_param *const *p, const void *const *grad, uint32_t n)
 {
+	uint32_t some;
 	int rc = 0;
 
 	t->lists++;
-	for (uint32_t i = 0; rc == 0 && i < n; i++) {
+	for (uint32_t i = 0; rc == 0 && i < n; i += some) {
+		some = check_pack(t, p + i, grad + i, n - i);
+		if (some)
+			continue;
 		param_fetch(p, i, n);
-		if (!p[i] || p[i]->t != t)
-			return err_set(EINVAL, "parameter %u is not one of this trainer's", i);
-		if (!grad[i])
-			return err_set(EINVAL, "no gradient of parameter %u (NULL)", i);
-		if (p[i]->listed == t->lists)
-			return err_set(EINVAL, "parameter \"%s\" is in the list twice",
-				       p[i]->wire.name);
-		p[i]->listed = t->lists;
-		rc = push_may(t, p[i]);
+		rc = check_one(t, p[i], grad[i], i);
+		some = 1;
 	}
 	return rc;
 }
 
 /* Whether the list goes on with all of a pack: they are all different. */
-static bool has_pack(gs_trainer *t, gs_param *const *p, uint32_t n, const struct pack **out)
+static bool has_pack(gs_trainer *t, gs_param *const *p, uint32_t n, struct pack **out)
 {
-	const struct pack *pack = p[0]->pack ? &t->link.pack[p[0]->pack - 1] : NULL;
+	struct pack *pack = pack_of(p[0]);
 
 	if (!pack || pack->n > n)
 		return false;
-	for (uint32_t i = 1; i < pack->n; i++) {
+	for (uint32_t i = 1; i < pack->n && !lists_pack(t, pack, p, n); i++) {
 		if (p[i]->pack != p[0]->pack)
 			return false;
 	}
@@ -77,6 +124,8 @@ static bool goes_as_one(struct batch *b)
 	gs_trainer *t = b->t;
 
 	b->slot = push_slot_index(&b->param[0]->out, push_next(b->param[0]), t->link.slots);
+	if (is_in_step(t, b->pack))
+		return !b->pack->sums;
 	for (uint32_t i = 0; i < b->pack->n; i++) {
 		const gs_param *p = b->param[i];
 		uint64_t push = push_next(p);
@@ -125,9 +174,11 @@ static bool begin(const struct batch *b)
 {
 	bool elsewhere = false;
 
+	b->pack->as_one = b->t->step;
 	for (uint32_t i = 0; i < b->pack->n; i++) {
 		gs_param *p = b->param[i];
 
+		param_fetch(b->param, i, b->pack->n);
 		p->out.pushes = push_next(p) + 1;
 		if (b->t->lends)
 			p->out.lent[b->slot] = (struct lent){NULL, NULL};
@@ -152,8 +203,11 @@ static int post_heads(const struct batch *b, struct chain *chain)
 {
 	gs_trainer *t = b->t;
 	struct layout_push_head head = push_head(b->param[0], 0, 0);
-	uint32_t first = UINT32_MAX, end = 0;
+	uint32_t first = UINT32_MAX, end = 0, bit = 1u << b->slot;
 
+	if (b->pack->alike & bit &&
+	    memcmp(out_head(&b->param[0]->out, b->slot), &head, sizeof(head)) == 0)
+		return 0;
 	for (uint32_t i = 0; i < b->pack->n; i++) {
 		gs_param *p = b->param[i];
 
@@ -163,6 +217,8 @@ static int post_heads(const struct batch *b, struct chain *chain)
 		first = p->index < first ? p->index : first;
 		end = p->index + 1 > end ? p->index + 1 : end;
 	}
+	if (trainer_is_sync(t)) /* where each says what it was of, they differ */
+		b->pack->alike |= bit;
 	if (end == 0 || !t->link.local)
 		return 0;
 	gs_param *p = t->param[first];

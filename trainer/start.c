@@ -98,6 +98,7 @@ static int adopt_packs(gs_trainer *t)
 		struct pack *k = &t->link.pack[g->place[i].pack - 1];
 		if (k->n++ == 0)
 			k->first = i;
+		k->sums |= t->param[i]->accumulate > 1;
 		k->bytes = g->place[i].slots_off - g->place[k->first].slots_off +
 			   slot_bytes(t->param[i]);
 	}

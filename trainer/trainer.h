@@ -149,6 +149,12 @@ struct gs_param {
 struct pack {
 	uint32_t first, n; /* t->param's */
 	uint64_t bytes;    /* of a slot of all of them */
+	bool sums;         /* pushes of one of them are accumulated */
+	/* What is known of all of them, so that it need not be looked up for each (push_many.c). */
+	uint64_t as_one, apart; /* sync: the last step in which they were pushed as one; in which any was
+				 * pushed by itself */
+	uint64_t listed, listed_apart; /* likewise the last call's list: t->lists */
+	uint32_t alike; /* bit i: their heads of slot i say the same */
 };
 
 /* A checkpoint that was asked for. */

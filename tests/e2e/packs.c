@@ -236,6 +236,141 @@ START_TEST(the_same_weights)
 }
 END_TEST
 
+/* ---- what a list must not be --------------------------------------------------------------------- */
+
+enum { LIST = 6, LIST_ELEMS = 16 };
+
+struct listed {
+	struct bed bed;
+	gs_trainer *t;
+	gs_param *p[LIST + 1]; /* and the first once more */
+	const void *grad[LIST + 1];
+	float one[LIST_ELEMS];
+};
+
+/* A pack of all of them, and a step that is not the first: then it is looked at as one. `whole`: one's
+ * gradients are used whole, so that at the server each counts by itself. */
+static void open_list(struct listed *l, bool whole)
+{
+	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+	struct srv_options opt = bed_options(1, SRV_SYNC);
+
+	bed_start(&l->bed, &opt);
+	l->t = connect_as(l->bed.uri, 0);
+	for (int k = 0; k < LIST_ELEMS; k++)
+		l->one[k] = 1;
+	for (uint32_t i = 0; i < LIST; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "p%u", i);
+		l->grad[i] = l->one;
+		if (i || !whole) {
+			l->p[i] = declare_line(l->t, name, LIST_ELEMS, 1, 0);
+			continue;
+		}
+		d.name = name;
+		d.ndim = 1;
+		d.shape[0] = LIST_ELEMS;
+		gs_setting(&d, "lr", 1);
+		gs_setting(&d, "clip_norm", 1000); /* never reached */
+		ok(gs_declare(l->t, &d, &l->p[i]));
+	}
+	l->p[LIST] = l->p[0];
+	l->grad[LIST] = l->one;
+	ok(gs_start(l->t));
+	ok(gs_push_many(l->t, l->p, l->grad, LIST));
+	ok(gs_step_end(l->t));
+}
+
+/* Each refused list has sent nothing: so many steps, a gradient of one each. */
+static void close_list(struct listed *l, uint32_t steps)
+{
+	ok(gs_step_end(l->t));
+	for (uint32_t i = 0; i < LIST; i++) {
+		float w[LIST_ELEMS];
+
+		ok(gs_pull(l->t, l->p[i], GS_RELAXED, w));
+		must(w[0] == -(float)steps, "parameter %u is %g", i, (double)w[0]);
+	}
+	must(bed_stats(&l->bed).violations == 0, "violations");
+	gs_close(l->t);
+	bed_stop(&l->bed);
+}
+
+START_TEST(one_twice)
+{
+	gs_param *turned[LIST + 1];
+	struct listed l;
+
+	open_list(&l, false);
+	must(gs_push_many(l.t, l.p, l.grad, LIST + 1) == -EINVAL, "behind the pack");
+	has_words(gs_last_error(), (const char *const[]){"p0", "twice", NULL});
+	turned[0] = l.p[2];
+	memcpy(turned + 1, l.p, LIST * sizeof(gs_param *));
+	must(gs_push_many(l.t, turned, l.grad, LIST + 1) == -EINVAL, "ahead of it");
+	has_words(gs_last_error(), (const char *const[]){"p2", "twice", NULL});
+	l.grad[LIST - 1] = NULL;
+	must(gs_push_many(l.t, l.p, l.grad, LIST) == -EINVAL, "no gradient");
+	l.grad[LIST - 1] = l.one;
+	ok(gs_push_many(l.t, l.p, l.grad, LIST));
+	close_list(&l, 2);
+}
+END_TEST
+
+START_TEST(twice_in_a_step)
+{
+	struct listed l;
+
+	open_list(&l, false);
+	if (_i == 0) {
+		ok(gs_push_many(l.t, l.p, l.grad, LIST));
+		must(gs_push_many(l.t, l.p, l.grad, LIST) == -EALREADY, "the pack again");
+		must(gs_push(l.t, l.p[3], l.one) == -EALREADY, "one again");
+	} else {
+		ok(gs_push(l.t, l.p[3], l.one));
+		must(gs_push_many(l.t, l.p, l.grad, LIST) == -EALREADY, "behind one of it");
+		has_words(gs_last_error(), (const char *const[]){"p3", NULL});
+		ok(gs_push_many(l.t, l.p, l.grad, 3));
+		ok(gs_push_many(l.t, l.p + 4, l.grad, 2));
+	}
+	close_list(&l, 2);
+}
+END_TEST
+
+/* Factors hold for the pushes behind them, by whatever call: what a slot's head said once is not what it
+ * says now. */
+START_TEST(factors_in_turns)
+{
+	float first = -1, others = -1;
+	struct listed l;
+
+	open_list(&l, _i == 1);
+	for (uint32_t step = 2; step <= 30; step++) {
+		float scale = mix64(step) % 3 ? 1 : 4, w[LIST_ELEMS];
+		bool apart = mix64(step) % 2;
+
+		ok(gs_set_grad_scale(l.t, (double)scale));
+		if (apart) {
+			ok(gs_push(l.t, l.p[0], l.one));
+			ok(gs_set_grad_scale(l.t, 2));
+			for (uint32_t i = 1; i < LIST; i++)
+				ok(gs_push(l.t, l.p[i], l.one));
+		} else {
+			ok(gs_push_many(l.t, l.p, l.grad, LIST));
+		}
+		ok(gs_step_end(l.t));
+		first -= 1 / scale;
+		others -= apart ? 0.5f : 1 / scale;
+		ok(gs_pull(l.t, l.p[0], GS_RELAXED, w));
+		must(w[0] == first, "step %u: %g, not %g", step, (double)w[0], (double)first);
+		ok(gs_pull(l.t, l.p[LIST - 1], GS_RELAXED, w));
+		must(w[0] == others, "step %u: %g, not %g", step, (double)w[0], (double)others);
+	}
+	gs_close(l.t);
+	bed_stop(&l.bed);
+}
+END_TEST
+
 /* ---- connections that are cut -------------------------------------------------------------------- */
 
 enum { FEW = 20, FEW_ELEMS = 5 };
@@ -616,6 +751,9 @@ TCase *packs_case(void)
 	TCase *t = e2e_wire_case("packs");
 
 	tcase_add_loop_test(t, the_same_weights, 0, 3 * (MANNERS - 1) * MODELS);
+	tcase_add_test(t, one_twice);
+	tcase_add_loop_test(t, twice_in_a_step, 0, 2);
+	tcase_add_loop_test(t, factors_in_turns, 0, 2);
 	tcase_add_loop_test(t, cut_within_a_step, 0, 6);
 	tcase_add_loop_test(t, a_bad_pack, 0, 2 * ACTS);
 	return t;
