@@ -144,6 +144,83 @@ START_TEST(under_load)
 }
 END_TEST
 
+/* ---- packs ------------------------------------------------------------------------------------ */
+
+enum { SMALL = 200, SMALL_ELEMS = 48 };
+
+/* Steps of ones until so many checkpoints are there: all weights are as far as the step. */
+static void push_packs(struct bed *b, uint64_t checkpoints)
+{
+	gs_trainer *t = connect_as(b->uri, 0);
+	float one[SMALL_ELEMS];
+	const void *grad[SMALL];
+	gs_param *p[SMALL];
+
+	for (uint32_t k = 0; k < SMALL_ELEMS; k++)
+		one[k] = 1;
+	for (uint32_t i = 0; i < SMALL; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "p%u", i);
+		p[i] = declare_line(t, name, SMALL_ELEMS, 1, 0);
+		grad[i] = one;
+	}
+	ok(gs_start(t));
+	while (bed_stats(b).checkpoints < checkpoints) {
+		ok(gs_push_many(t, p, grad, SMALL));
+		ok(gs_step_end(t));
+	}
+	ok(gs_leave(t));
+	gs_close(t);
+}
+
+static void check_packs(const struct checkpoint *c)
+{
+	float expect = -(float)checkpoint_manifest(c)->step;
+
+	for (uint32_t i = 0; i < SMALL; i++) {
+		const struct store_tensor *t;
+		char name[8];
+
+		snprintf(name, sizeof(name), "p%u", i);
+		t = store_find(checkpoint_weights_of(c), name);
+		must(t, "no %s", name);
+		for (uint32_t k = 0; k < SMALL_ELEMS; k++)
+			must(((const float *)t->data)[k] == expect, "%s is %g in step %g", name,
+			     (double)((const float *)t->data)[k], (double)-expect);
+	}
+}
+
+/* A pack is updated as one, and copied parameter by parameter meanwhile. */
+START_TEST(of_packs)
+{
+	struct srv_options opt = saves_options(1, SRV_SYNC);
+	uint64_t *number;
+	struct bed b;
+	uint32_t n;
+
+	saves_begin();
+	opt.checkpoint_steps = 3;
+	opt.workers = (uint32_t)_i;
+	bed_start(&b, &opt);
+	push_packs(&b, scaled(20, 4));
+	bed_stop(&b);
+	ok(checkpoint_list(saves_dir, &number, &n));
+	must(n >= scaled(20, 4), "%u checkpoints", n);
+	for (uint32_t i = 0; i < n; i++) {
+		char name[CHECKPOINT_NAME], path[128];
+		struct checkpoint *c;
+
+		snprintf(path, sizeof(path), "%s/%s", saves_dir, checkpoint_name(number[i], name));
+		ok(checkpoint_open(path, &c));
+		check_packs(c);
+		checkpoint_close(c);
+	}
+	free(number);
+	saves_end();
+}
+END_TEST
+
 /* ---- each block by itself ---------------------------------------------------------------------
  */
 
@@ -337,6 +414,7 @@ TCase *checkpoint_case(void)
 	TCase *t = e2e_disk_case("checkpoint");
 
 	tcase_add_loop_test(t, goes_on, 0, 6);
+	tcase_add_loop_test(t, of_packs, 0, 2);
 	tcase_add_loop_test(t, under_load, 0, 3);
 	tcase_add_loop_test(t, each_block, 0, 12);
 	return t;
