@@ -13,6 +13,7 @@
  */
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/line.h"
 #include "base/spin.h"
 #include "transport/backend.h"
 #include "transport/bundle.h"
@@ -20,6 +21,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -41,11 +43,12 @@ struct tp_cq {
 
 	struct tp_cq_bundles bundles;
 
-	atomic_bool woken;  /* tp_cq_wake was called and no wait ended for it yet */
+	/* Whoever has something for a sleeper. */
+	atomic_bool woken LINE_BEGINS; /* tp_cq_wake was called and no wait ended for it yet */
 	atomic_uint asleep; /* 1: the poller is in epoll_wait, or about to be */
 
 	/* The polling thread's. */
-	struct spin spin;
+	struct spin spin LINE_BEGINS;
 	unsigned turn; /* the part that is polled first */
 	unsigned since_clock;
 	uint64_t next_look;
@@ -57,6 +60,9 @@ struct tp_cq {
 	bool batch_wakes[BATCH]; /* it is the eventfd */
 	int batch_len;
 };
+_Static_assert(offsetof(struct tp_cq, woken) / LINE != offsetof(struct tp_cq, nsubs) / LINE &&
+		   offsetof(struct tp_cq, spin) / LINE != offsetof(struct tp_cq, asleep) / LINE,
+	       "who nudges waits for no poll, and no poll for who nudges");
 
 /* ---- making and destroying --------------------------------------------------------------------
  */
@@ -65,7 +71,7 @@ int tp_cq_create(int32_t spin_us, struct tp_cq **out)
 {
 	if (spin_us < 0 && spin_us != TP_SPIN_FOREVER)
 		return err_set(EINVAL, "spin time %d us: 0 or more, or TP_SPIN_FOREVER", spin_us);
-	struct tp_cq *cq = calloc(1, sizeof(*cq));
+	struct tp_cq *cq = line_alloc(1, sizeof(*cq));
 	int rc;
 
 	if (!cq)

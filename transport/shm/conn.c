@@ -59,7 +59,7 @@ static void lay_out(struct shm_conn *conn, char *segment, int side, uint32_t dep
 
 int shm_conn_create(const struct shm_setup *setup, struct shm_conn **out)
 {
-	struct shm_conn *conn = calloc(1, sizeof(*conn));
+	struct shm_conn *conn = line_alloc(1, sizeof(*conn));
 	int rc = err_set(ENOMEM, "no memory for a connection of depth %u", setup->depth);
 
 	if (!conn)

@@ -16,6 +16,7 @@
 #ifndef GS_TRANSPORT_SHM_SHM_H
 #define GS_TRANSPORT_SHM_SHM_H
 
+#include "base/line.h"
 #include "transport/backend.h"
 #include "transport/shm/wire.h"
 
@@ -75,39 +76,49 @@ struct shm_conn {
 	bool given_closed; /* the poller's: TP_EV_CLOSED was given */
 	struct shm_conn *next_new;
 	uint64_t last_key; /* of a region exposed here */
-	/* The poller's: its place in the list, visits in vain, and see subcq.c. */
-	unsigned place, vain;
-	bool armed;
 
-	void *segment;
+	/* What everybody reads and hardly anybody writes. */
+	void *segment LINE_BEGINS;
 	struct shm_side *mine, *theirs;
 	struct ring_entry *out, *in;
 	char *out_msgs, *in_msgs;
-
-	atomic_flag post_lock;
+	struct shm_done *done;
+	char *msg; /* TP_MSG_MAX bytes, out of the peer's reach */
 	atomic_int state;
 	int status;
 	bool drain; /* what is in the ring is delivered before TP_EV_CLOSED */
-	struct ring_tx tx;
-	atomic_uint unpublished; /* entries reserved and not yet there */
-	atomic_bool starved;     /* a post gave -EAGAIN */
-	struct shm_done *done;
-	uint64_t done_reserved;
-	_Atomic uint64_t done_taken;
+	atomic_bool starved; /* a post gave -EAGAIN */
 
-	struct ring_rx rx;
+	/* Whoever posts. */
+	atomic_flag post_lock LINE_BEGINS;
+	atomic_uint unpublished; /* entries reserved and not yet there */
+	struct ring_tx tx;
+	uint64_t done_reserved;
+
+	/* The poller's: its place in the list, visits in vain, and see subcq.c. */
+	unsigned place LINE_BEGINS, vain;
+	bool armed;
 	bool entries_first; /* alternates, so that neither kind of event starves the other */
 	bool draining;      /* drain_left is set */
 	uint32_t drain_left;
-	char *msg; /* TP_MSG_MAX bytes, out of the peer's reach */
+	_Atomic uint64_t done_taken; /* who posts reads it only for what is signalled */
+	struct ring_rx rx;
 
-	pthread_mutex_t sock_lock;
+	pthread_mutex_t sock_lock LINE_BEGINS;
 	struct shm_passed regions[SHM_REGIONS_MAX];
 
 	/* What ends with it; the caller's one thread at a time. */
 	LIST_HEAD(, shm_region) exposed;
 	LIST_HEAD(, shm_remote) attached;
 };
+/* One writes, another reads what does not change, for each poll or post. */
+#define SHM_LINE_OF(field) (offsetof(struct shm_conn, field) / LINE)
+static_assert(SHM_LINE_OF(done_reserved) == SHM_LINE_OF(post_lock), "who posts has one line");
+static_assert(SHM_LINE_OF(rx.taken) == SHM_LINE_OF(place), "the poller has one line");
+static_assert(SHM_LINE_OF(starved) < SHM_LINE_OF(post_lock) &&
+		  SHM_LINE_OF(post_lock) < SHM_LINE_OF(place) &&
+		  SHM_LINE_OF(rx.taken) < SHM_LINE_OF(sock_lock),
+	      "none of them is another's");
 
 struct shm_subcq {
 	struct tp_subcq base;

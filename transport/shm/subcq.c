@@ -26,7 +26,7 @@
 
 int shm_subcq_create(struct tp_cq *cq, struct tp_subcq **out)
 {
-	struct shm_subcq *sub = calloc(1, sizeof(*sub));
+	struct shm_subcq *sub = line_alloc(1, sizeof(*sub));
 
 	if (!sub)
 		return err_set(ENOMEM, "no memory for a completion queue");

@@ -29,7 +29,7 @@ static struct tp_event *next_event(struct batch *b, struct shm_conn *conn, enum 
 static bool done_ready(struct shm_conn *conn)
 {
 	uint64_t pos = atomic_load_explicit(&conn->done_taken, memory_order_relaxed);
-	struct shm_done *done = &conn->done[ring_slot(conn->tx.depth, pos)];
+	struct shm_done *done = &conn->done[ring_slot(conn->rx.depth, pos)];
 
 	return atomic_load_explicit(&done->seq, memory_order_acquire) == ring_seq(pos);
 }
@@ -38,7 +38,7 @@ static void take_done(struct shm_conn *conn, struct batch *b)
 {
 	while (b->n < b->max && done_ready(conn)) {
 		uint64_t pos = atomic_load_explicit(&conn->done_taken, memory_order_relaxed);
-		const struct shm_done *done = &conn->done[ring_slot(conn->tx.depth, pos)];
+		const struct shm_done *done = &conn->done[ring_slot(conn->rx.depth, pos)];
 		struct tp_event *ev = next_event(b, conn, TP_EV_DONE);
 
 		ev->status = done->status;
