@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/line.h"
 #include "server/checkpoint.h"
 #include "server/inbox.h"
 #include "server/ledger.h"
@@ -32,7 +33,7 @@ struct poller {
 	pthread_t thread;
 	bool started;
 	_Atomic uint64_t gradients; /* this thread writes */
-};
+} LINE_BEGINS;
 
 struct srv {
 	struct srv_options opt;

@@ -22,8 +22,10 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "base/line.h"
 #include "server/actor.h"
 #include "server/barrier.h"
 
@@ -56,13 +58,19 @@ struct round {
 	float global_clip; /* what their gradients are multiplied by */
 	bool skip;         /* one of them was not finite, and they say that it counts */
 
-	_Atomic uint64_t step;      /* being made; 0: none yet. Pollers and parameters read it */
-	_Atomic uint32_t expected;  /* members when the step began */
 	_Atomic uint64_t first_passed; /* clock_ns() of the step's first barrier, or of a return to it
 					* since: none is so late as it seems; 0: none came */
 	_Atomic uint32_t measuring; /* global parameters whose gradient is being measured */
-	_Atomic uint64_t open __attribute__((aligned(64)));
+
+	/* Written once a step, before it is open; pollers and parameters read them for each gradient. */
+	_Atomic uint64_t step LINE_BEGINS; /* being made; 0: none yet */
+	_Atomic uint32_t expected; /* members when the step began */
+
+	_Atomic uint64_t open LINE_BEGINS;
 };
+_Static_assert(offsetof(struct round, step) % LINE == 0 && offsetof(struct round, open) % LINE == 0 &&
+		   offsetof(struct round, expected) < offsetof(struct round, open),
+	       "what is read for each gradient lies in no line that is written for each");
 
 int round_init(struct round *round, struct srv *srv, uint32_t trainers);
 void round_fini(struct round *round);

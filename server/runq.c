@@ -14,15 +14,17 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/line.h"
+
 struct cell {
 	_Atomic uint32_t turn;
 	struct actor *actor;
 };
 
 struct runq {
-	_Atomic uint32_t tail __attribute__((aligned(64))); /* producers' */
-	_Atomic uint32_t head __attribute__((aligned(64))); /* consumers' */
-	uint32_t mask __attribute__((aligned(64)));
+	_Atomic uint32_t tail LINE_BEGINS; /* producers' */
+	_Atomic uint32_t head LINE_BEGINS; /* consumers' */
+	uint32_t mask LINE_BEGINS;
 	struct cell *cell;
 };
 
@@ -33,10 +35,10 @@ struct runq *runq_create(uint32_t actors)
 
 	while (size < actors)
 		size *= 2;
-	q = aligned_alloc(64, sizeof(*q));
+	q = line_alloc(1, sizeof(*q));
 	if (!q)
 		return NULL;
-	q->cell = calloc(size, sizeof(*q->cell));
+	q->cell = line_alloc(size, sizeof(*q->cell));
 	if (!q->cell) {
 		free(q);
 		return NULL;

@@ -86,11 +86,10 @@ static int copy_options(struct srv *srv, const struct srv_options *opt)
 /* The object as srv_destroy may have it, and no more. NULL: no memory. */
 static struct srv *srv_new(const struct srv_options *opt)
 {
-	struct srv *srv = aligned_alloc(64, (sizeof(*srv) + 63) / 64 * 64);
+	struct srv *srv = line_alloc(1, sizeof(*srv));
 
 	if (!srv)
 		return NULL;
-	memset(srv, 0, sizeof(*srv));
 	srv->inbox.fd = -1;
 	srv->looked_note.kind = NOTE_LOOKED;
 	while (srv->id == 0)
@@ -101,7 +100,7 @@ static struct srv *srv_new(const struct srv_options *opt)
 
 static int make_arrays(struct srv *srv, const struct srv_options *opt)
 {
-	srv->poller = calloc(opt->pollers, sizeof(*srv->poller));
+	srv->poller = line_alloc(opt->pollers, sizeof(*srv->poller));
 	srv->worker = calloc(opt->workers + 1, sizeof(*srv->worker));
 	srv->rank = calloc(opt->trainers, sizeof(*srv->rank));
 	return srv->poller && srv->worker && srv->rank

@@ -29,7 +29,7 @@ static void init_note(struct session *s, struct note *note, enum note_kind kind)
 struct session *session_create(struct srv *srv, struct poller *poller)
 {
 	struct actor *home = srv->opt.mode == SRV_SSP ? &srv->pace.actor : &srv->round.actor;
-	struct session *s = calloc(1, sizeof(*s));
+	struct session *s = line_alloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
@@ -153,14 +153,13 @@ static int make_lanes(struct session *s, const struct table *t)
 	uint8_t *base = tp_arena_base(s->slot_mem);
 
 	s->slot = aligned_alloc(_Alignof(struct slot), slots * sizeof(*s->slot));
-	s->last_step = calloc(t->blocks, sizeof(*s->last_step));
-	s->pack_done = calloc(t->packs + 1, sizeof(*s->pack_done));
-	s->delivery = aligned_alloc(_Alignof(struct delivery),
-				    (t->packs + 1) * t->slots * sizeof(*s->delivery));
-	s->lane = calloc(t->packs + 1, sizeof(*s->lane));
-	s->pull = calloc(t->blocks, sizeof(*s->pull));
-	s->credit = calloc(t->blocks, sizeof(*s->credit));
-	s->pushes = calloc(t->blocks, sizeof(*s->pushes));
+	s->last_step = line_alloc(t->blocks, sizeof(*s->last_step));
+	s->pack_done = line_alloc(t->packs, sizeof(*s->pack_done));
+	s->delivery = line_alloc((size_t)t->packs * t->slots, sizeof(*s->delivery));
+	s->lane = line_alloc(t->packs, sizeof(*s->lane));
+	s->pull = line_alloc(t->blocks, sizeof(*s->pull));
+	s->credit = line_alloc(t->blocks, sizeof(*s->credit));
+	s->pushes = line_alloc(t->blocks, sizeof(*s->pushes));
 	if (t->backups_len)
 		s->backup = aligned_alloc(LAYOUT_ALIGN, t->backups_len);
 	if (!s->slot || !s->pull || !s->credit || !s->pushes || !s->last_step || !s->pack_done ||

@@ -37,6 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/line.h"
 #include "proto/layout.h"
 #include "proto/wire.h"
 #include "server/actor.h"
@@ -204,7 +205,7 @@ struct session {
 	struct outgoing *out_first, *out_last;
 
 	/* poller */
-	uint64_t posting;     /* sync, ssp: the step of its next gradient; control sets it before
+	uint64_t posting LINE_BEGINS; /* sync, ssp: the step of its next gradient; control sets it before
 			       * ACTIVE */
 	uint32_t passing;     /* bit r: its barrier came by rail r */
 	uint32_t all_rails;   /* bits of all of them; control sets it when it is connected */
@@ -216,7 +217,7 @@ struct session {
 			       * that allows data */
 
 	/* round, or pace */
-	uint64_t first_step;
+	uint64_t first_step LINE_BEGINS;
 	uint64_t pass_step;
 	bool release_parked;
 	enum lost_place lost_place; /* before its lost_note */
@@ -225,7 +226,7 @@ struct session {
 	struct item join, pass, leave, release;
 
 	/* memory; set up before ACTIVE, then constant */
-	uint64_t max_chunk;  /* of its connection */
+	uint64_t max_chunk LINE_BEGINS; /* of its connection */
 	struct table *table; /* srv_table(), for those that run once it is ATTACHING */
 	struct tp_arena *slot_mem, *words_mem, *bounce_mem;
 	struct tp_region *weights_region, *slot_region, *words_region, *bounce_region;
@@ -241,7 +242,9 @@ struct session {
 	struct credit *credit; /* [block] */
 	uint8_t *backup;       /* dc_lambda: weights as it last pulled them; parameters' actors */
 	uint8_t *words;        /* a copy of the mailbox's head, credits and kept words */
-	_Atomic uint32_t bounce_busy; /* bit i: bounce buffer i carries a pull's answer */
+
+	/* Whoever applies, or answers. */
+	_Atomic uint32_t bounce_busy LINE_BEGINS; /* bit i: bounce buffer i carries a pull's answer */
 	_Atomic bool beating;         /* a beat is under way */
 
 	_Atomic uint32_t unsettled; /* ssp: of its step, gradients that are not in the weights, and 1
@@ -269,6 +272,13 @@ struct session {
 	struct note early_note, closed_note, reap_note, started_note, left_note, room_note,
 		rate_note, refused_note, lost_note;
 };
+#define SESSION_LINE_OF(field) (offsetof(struct session, field) / LINE)
+_Static_assert(SESSION_LINE_OF(refs) < SESSION_LINE_OF(posting) &&
+		   SESSION_LINE_OF(data_after) < SESSION_LINE_OF(first_step) &&
+		   SESSION_LINE_OF(release) < SESSION_LINE_OF(max_chunk) &&
+		   SESSION_LINE_OF(words) < SESSION_LINE_OF(bounce_busy),
+	       "the poller, the round and the parameters don't write in one another's lines, nor in "
+	       "those of what is constant");
 
 /* A session for a connection to come; refs = 1 (control's). NULL: no memory. */
 struct session *session_create(struct srv *srv, struct poller *poller);

@@ -10,8 +10,10 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "base/line.h"
 #include "kernels/kern.h"
 #include "kernels/schedule.h"
 #include "proto/wire.h"
@@ -56,18 +58,21 @@ struct param {
 	bool lazy;      /* tables: an update leaves the rows alone that it does not name */
 	uint8_t grad_type, weight_type, storage, reduce; /* decl's */
 	uint32_t units; /* what the round counts: blocks, or 1 where they go together */
-	_Atomic uint64_t settled; /* units settled, over all steps; actor writes. (A joint pack counts its
-				   * parameters' itself.) */
-	struct credit_run credits; /* actor */
-	uint32_t longest_run;      /* of them */
-	double lr;           /* actor; without the schedule */
+	uint32_t longest_run; /* of credits */
+
+	/* The actor writes; pollers read only what stands above. */
+	_Atomic uint64_t settled LINE_BEGINS; /* units settled, over all steps. (A joint pack counts its
+					       * parameters' itself.) */
+	struct credit_run credits;
+	double lr; /* without the schedule */
+	struct kern_opt opt;
+
+	struct wire_place place;
 	uint32_t full;       /* actor; sync, whole: blocks that all members delivered */
 	bool measured;       /* actor; sync, global: of this step, before it is applied: */
 	bool nonfinite;      /* round reads */
 	float clip;          /* clip_norm's */
 	double norm2;        /* after it; round reads */
-	struct kern_opt opt;
-	struct wire_place place;
 	struct geometry cut;
 	struct snapshot snapshot;
 	struct schedule schedule;
@@ -77,6 +82,9 @@ struct param {
 	struct ages ages;
 	struct wire_param decl;
 };
+_Static_assert(offsetof(struct param, settled) % LINE == 0 &&
+		   offsetof(struct param, grad_type) < offsetof(struct param, settled),
+	       "what pollers read of a parameter lies in no line that its actor writes");
 
 struct block {
 	struct param *param;
