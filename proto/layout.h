@@ -46,8 +46,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are shared as t
 #define LAYOUT_ALIGN 64u /* of each parameter and of each slot */
 
 struct layout_slots_head {
-	uint64_t barrier_step; /* source of nothing: a barrier's immediate needs a payload, since some
-				* networks drop empty ones */
+	uint64_t barrier; /* means nothing: a barrier's immediate needs a payload, since some networks
+			   * drop empty ones */
 	uint8_t pad[LAYOUT_ALIGN - 8];
 };
 _Static_assert(sizeof(struct layout_slots_head) == 64, "on the wire");

@@ -40,10 +40,9 @@ int step_wait_released(gs_trainer *t, uint64_t step)
 
 int step_post_barrier(gs_trainer *t)
 {
-	/* The payload leaves from the padding of the mailbox's head, which is registered: a device
-	 * need not have inline sends. It is free again: the step before was released. */
-	uint64_t *source =
-	    (uint64_t *)(void *)((struct layout_mailbox_head *)(void *)t->link.mail)->pad;
+	/* The payload means nothing. It is the padding of the mailbox's head, which is registered (a
+	 * device need not have inline sends) and which nobody writes: the head's line is the server's. */
+	uint8_t *source = ((struct layout_mailbox_head *)(void *)t->link.mail)->pad;
 	struct tp_op op = {
 	    .kind = TP_OP_WRITE,
 	    .flags = TP_F_IMM,
@@ -51,13 +50,12 @@ int step_post_barrier(gs_trainer *t)
 	    .local = source,
 	    .region = t->link.mailbox_region,
 	    .remote = t->link.slot_mem,
-	    .offset = offsetof(struct layout_slots_head, barrier_step),
-	    .len = sizeof(*source),
+	    .offset = offsetof(struct layout_slots_head, barrier),
+	    .len = sizeof(((struct layout_slots_head *)NULL)->barrier),
 	};
 
 	int rc = 0;
 
-	*source = t->step;
 	/* Behind what was pushed on each rail: it counts when it came by all. */
 	for (; rc == 0 && op.rail < t->link.rails; op.rail++)
 		rc = trainer_post(t, &op, 1);

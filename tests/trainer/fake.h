@@ -99,6 +99,9 @@ void fake_imm(struct fake *f, uint32_t imm, uint64_t off, uint64_t word);
 void fake_word(struct fake *f, uint64_t off, uint64_t word);
 void fake_credit(struct fake *f, uint32_t block, uint64_t count, bool notify);
 void fake_release(struct fake *f, uint64_t step);
+/* What a barrier carries, eight bytes of 0, lies at the head of the slots, and then this again. */
+#define FAKE_NO_BARRIER UINT64_MAX
+void fake_take_barrier(struct fake *f);
 void fake_pulled(struct fake *f, uint32_t block);
 /* Any bytes at `off` of the mailbox. */
 void fake_land(struct fake *f, uint32_t imm, uint64_t off, const void *bytes, uint64_t len);
