@@ -31,6 +31,7 @@ TCase *rows_case(void);
 TCase *rows_bad_case(void);
 TCase *hashed_case(void);
 TCase *hostile_case(void);
+TCase *extremes_case(void);
 TCase *checkpoint_case(void);
 TCase *restore_case(void);
 TCase *saving_case(void);

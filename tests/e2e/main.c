@@ -20,7 +20,7 @@ static TCase *(*const cases[])(void) = {
     formats_case,   reduce_case,     accumulate_case,  clip_case,   nonfinite_case,
     bad_data_case, bad_talk_case,   bad_address_case, deaths_case, server_end_case,
     rows_case,     rows_bad_case,   hashed_case,
-    hostile_case,  checkpoint_case, restore_case,    saving_case,   rejoin_case,
+    hostile_case,  extremes_case,   checkpoint_case, restore_case,    saving_case,   rejoin_case,
     policy_case,   takeover_case,   stragglers_case, ending_case,
     resume_case,     access_case,     strangers_case, rogue_case,
     zcopy_case,    packs_case,
