@@ -229,8 +229,6 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 static void lead(gs_trainer *t, uint64_t deadline)
 {
-	if (t->err != 0)
-		return;
 	t->leader = true;
 	pthread_mutex_unlock(&t->lock);
 	tp_cq_wait(t->cq, ms_until(deadline));
@@ -252,10 +250,24 @@ int trainer_wait(gs_trainer *t, trainer_pred pred, void *arg, uint32_t timeout_m
 			return trainer_error(t);
 		if (deadline != UINT64_MAX && clock_ns() >= deadline)
 			return err_set(ETIMEDOUT, "waited %u ms for %s", timeout_ms, what);
-		if (t->leader)
+		if (t->leader) {
 			follow(t, deadline);
+		} else if (!poll_batch(t)) {
+			uint64_t until = earlier(deadline, beat_look(t));
+
+			if (t->err == 0)
+				lead(t, until);
+		}
+	}
+}
+
+void trainer_wait_closed(gs_trainer *t)
+{
+	while (!t->link.closed) {
+		if (t->leader)
+			follow(t, UINT64_MAX);
 		else if (!poll_batch(t))
-			lead(t, earlier(deadline, beat_look(t)));
+			lead(t, UINT64_MAX);
 	}
 }
 

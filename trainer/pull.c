@@ -3,7 +3,7 @@
  * Reading weights: which way, and the way through mapped memory.
  *
  *                mapped (shm)                        over a network
- *   relaxed      loads                               READs into the landing area
+ *   relaxed      loads                               READs
  *   consistent   version, loads, version             READ version, data, version, each fenced
  *   ordered      the server writes into the landing area, for both
  */
@@ -24,7 +24,7 @@ void pull_size(struct pull *pull)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < pull->n; i++)
-		bytes += pull->param[i]->weight_size * pull->param[i]->elems;
+		bytes += param_weight_bytes(pull->param[i]);
 	pull->large = bytes >= PULL_LARGE;
 }
 
@@ -88,6 +88,8 @@ int pull_begin(gs_trainer *t, const struct pull *pull)
 
 void pull_end(gs_trainer *t, const struct pull *pull)
 {
+	if (pull->straight)
+		lend_targets_back(t, pull);
 	give(pull, pull->n);
 	trainer_changed(t);
 	trainer_exit(t);
@@ -98,7 +100,7 @@ int pull_finish(gs_trainer *t, const struct pull *pull, int rc)
 	trainer_exit(t);
 	for (uint32_t i = 0; rc == 0 && i < pull->n; i++)
 		pull_copy(pull, pull->dst[i], param_landing(pull->param[i]),
-			  pull->param[i]->weight_size * pull->param[i]->elems);
+			  param_weight_bytes(pull->param[i]));
 	pthread_mutex_lock(&t->lock);
 	pull_end(t, pull);
 	return rc;

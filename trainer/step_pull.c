@@ -444,6 +444,7 @@ static int step_pull_wire(struct step_pull *r)
 
 		p->pulled = p->landed = p->copied = 0;
 	}
+	lend_targets(t, &r->pull);
 	rc = end_and_pull(r, step_wire_ahead, step_wire_rest);
 	pull_end(t, &r->pull);
 	return rc;

@@ -40,7 +40,7 @@ static int read_words(struct step_pull *r, struct chain *chain, bool rest)
 		while (k + 1 < pull->n && pull->param[k + 1]->first_block == end &&
 		       wants_words(r, pull->param[k + 1], rest))
 			end += pull->param[++k]->blocks;
-		rc = pull_read_words(chain, p, p->first_block, end);
+		rc = pull_read_words(chain, p, p->first_block, end, PULL_BEFORE, 0);
 	}
 	return rc;
 }
@@ -49,6 +49,7 @@ static int read_words(struct step_pull *r, struct chain *chain, bool rest)
 static int read_blocks(struct chain *chain, gs_param *p, uint32_t end)
 {
 	uint64_t run = RUN_BYTES / (p->block_elems * p->weight_size);
+	uint8_t rail = trainer_rail(p->t, p->first_block);
 	int rc = 0;
 
 	if (run == 0)
@@ -56,7 +57,8 @@ static int read_blocks(struct chain *chain, gs_param *p, uint32_t end)
 	while (rc == 0 && p->pulled < end) {
 		uint32_t to = run < end - p->pulled ? p->pulled + (uint32_t)run : end;
 
-		rc = pull_read_blocks(chain, p, p->pulled, to);
+		rc = pull_read_bytes(chain, p, block_at(p, p->pulled),
+				     block_at(p, to) - block_at(p, p->pulled), rail, 0);
 		p->pulled = to;
 	}
 	return rc;
@@ -97,13 +99,11 @@ static void copy_landed(struct step_pull *r)
 	pthread_mutex_unlock(&r->t->lock);
 	for (uint32_t k = 0; k < r->pull.n; k++) {
 		gs_param *p = r->pull.param[k];
-		uint64_t at = block_first_elem(p, p->copied) * p->weight_size;
-		uint64_t end = p->landed < p->blocks ? block_first_elem(p, p->landed) : p->elems;
+		uint64_t at = block_at(p, p->copied);
 
 		if (p->copied == p->landed)
 			continue;
-		pull_copy(&r->pull, (uint8_t *)r->pull.dst[k] + at, param_landing(p) + at,
-			  end * p->weight_size - at);
+		pull_take(&r->pull, k, at, block_at(p, p->landed) - at);
 		p->copied = p->landed;
 	}
 	pthread_mutex_lock(&r->t->lock);

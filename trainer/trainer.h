@@ -6,12 +6,13 @@
  *  declare.c   gs_declare                    progress.c    events, waiting, posting; the lock
  *  start.c     gs_start                      grant.c       is the server's grant sound (pure)
  *  push.c      gradients                     sum.c         accumulation
- *  lend.c      ... from where they are
+ *  lend.c      ... from where they are, and weights to where they are wanted
  *  push_many.c several parameters' at once
  *  step.c      barriers                      settings.c    rates, scales, counts
  *  step_pull.c and a pull behind one         step_wire.c   over a network
  *  pull.c      weights: which way            pull_wire.c   reading them over a network
  *  pull_runs.c relaxed, a network's          pull_queue.c  asking for them through the queue
+ *  pull_reads.c  its READs
  *  rows.c      rows of tables, out           rows_wire.c   reading them over a network
  *  rows_pull.c and in: which way
  *  leave.c     gs_leave                      kept.c        what the server has from before
@@ -126,6 +127,14 @@ struct gs_param {
 	 * connection began. */
 	uint64_t kept_step, touched_step;
 	const void *not_lent; /* what could not be lent last: not tried at every push */
+	/* lend.c: what was pulled into last, how often again, and how often that has to be before it is
+	 * registered. */
+	const void *pulled_to;
+	uint32_t pulled_again, pull_patience;
+	/* A pull's over a network: where its READs go, the landing area or where the weights are wanted,
+	 * and what that is registered as. */
+	uint8_t *read_to;
+	struct tp_region *read_region;
 	const float *init_data; /* of GS_INIT_DATA; NULL once gs_start returned */
 
 	/* Tables: where requests are written, like the slots; over a network, two version words for
@@ -192,7 +201,10 @@ struct link {
 	struct tp_arena *local;
 	struct tp_region *local_region;
 	bool no_lending; /* the program's memory can't be used: it is copied */
+	bool no_targets; /* nor for READs */
 };
+
+struct pull;
 
 struct gs_trainer {
 	pthread_mutex_t lock;
@@ -299,6 +311,8 @@ int trainer_wait(gs_trainer *t, trainer_pred pred, void *arg, uint32_t timeout_m
 void trainer_poll(gs_trainer *t);
 /* Something that others may wait for has changed. */
 void trainer_changed(gs_trainer *t);
+/* After t->err was set: until the connection is over, and nothing of it is under way. */
+void trainer_wait_closed(gs_trainer *t);
 
 /* An operation on the connection failed for good: trainer_fail. A connection that is found dead is
  * polled first: what the server said before it went tells more. */
@@ -438,6 +452,8 @@ int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head);
 
 /* Gradients of so many bytes and more are worth it. */
 enum { LEND_MIN = 4096 };
+/* Weights of so many: smaller ones are read some at once, and copied. */
+enum { LEND_TARGET_MIN = 32 << 10 };
 
 /* Has push number `push` leave from `grad`, if that can be. Without the lock; the push is the caller's
  * and nothing of it was sent. */
@@ -452,6 +468,11 @@ bool lend_done(uint64_t cookie);
 void lend_told(gs_param *p, uint64_t pushes);
 /* The step is over: of all parameters. */
 void lend_step_told(gs_trainer *t);
+
+/* Sets where the READs of each of its parameters go. With the lock, which it lets go of meanwhile. */
+void lend_targets(gs_trainer *t, struct pull *pull);
+/* The pull is over. If it failed this waits until no READ writes there any more. With the lock, as above. */
+void lend_targets_back(gs_trainer *t, const struct pull *pull);
 
 /* ---- rows*.c --------------------------------------------------------------------------------- */
 
@@ -498,6 +519,7 @@ struct pull {
 	bool still; /* nobody writes these weights meanwhile */
 	bool by_queue; /* one of them is always pulled through its queue: then all are, in this call */
 	bool large;    /* pull_size */
+	bool straight; /* READs of some go to where they are wanted: lend_targets */
 };
 
 /* Of so many bytes a pull's copies go past the caches, which they leave no room in (perf/METHOD.md). */
@@ -527,15 +549,9 @@ bool pull_stands_still(const gs_trainer *t, const struct pull *pull);
 int pull_wait(gs_trainer *t, const struct pull *pull);
 
 /* Without the lock, like all gs_ functions' bodies. */
-int pull_runs(gs_trainer *t, const struct pull *pull); /* relaxed, over a network */
-int pull_wire_consistent(gs_trainer *t, const struct pull *pull);
+int pull_runs(gs_trainer *t, struct pull *pull); /* relaxed, over a network */
+int pull_wire_consistent(gs_trainer *t, struct pull *pull);
 int pull_wire_version(gs_param *p, uint32_t block, uint64_t *word);
-/* With the lock, and p taken: READs of p's blocks first .. end-1 into the landing area; of the version
- * words of any blocks first .. end-1, which count as p's. */
-int pull_read_blocks(struct chain *chain, gs_param *p, uint32_t first, uint32_t end);
-int pull_read_words(struct chain *chain, gs_param *p, uint32_t first, uint32_t end);
-/* Where they land: of p's first block. */
-const uint64_t *pull_words(const gs_param *p);
 int pull_queue(gs_trainer *t, const struct pull *pull);
 
 /* With the lock, and p taken: asks for blocks first .. end-1; pull_wait follows. */
@@ -544,8 +560,23 @@ int pull_queue_ask(gs_param *p, uint32_t first, uint32_t end);
 /* How often a consistent read is tried before the queue is asked. */
 enum { PULL_TRIES = 8 };
 
-/* Over a network: where version words are read to. */
+/* ---- pull_reads.c ---------------------------------------------------------------------------- */
+
+/* Where version words are read to. */
 enum pull_scratch { PULL_BEFORE, PULL_AFTER };
+
+/* With the lock, and p taken: a READ of [at, at + len) of p's weights, and beyond them of those that lie
+ * behind; of the version words of any blocks first .. end-1, by the first's rail. Both count as p's. */
+int pull_read_bytes(struct chain *chain, gs_param *p, uint64_t at, uint64_t len, uint8_t rail,
+		    unsigned flags);
+int pull_read_words(struct chain *chain, gs_param *p, uint32_t first, uint32_t end,
+		    enum pull_scratch which, unsigned flags);
+/* Where words from before land: of p's first block. */
+const uint64_t *pull_words(const gs_param *p);
+/* They have come: that is how old what is pulled is. */
+void pull_note_seen(const struct pull *pull);
+/* Bytes of parameter k have come: copies them, if they are not where they are wanted. */
+void pull_take(const struct pull *pull, uint32_t k, uint64_t at, uint64_t len);
 
 static inline uint64_t *pull_scratch(const gs_trainer *t, uint32_t block, enum pull_scratch which)
 {
@@ -555,6 +586,17 @@ static inline uint64_t *pull_scratch(const gs_trainer *t, uint32_t block, enum p
 static inline uint8_t *param_landing(const gs_param *p)
 {
 	return p->t->link.mail + p->landing_off;
+}
+
+static inline uint64_t param_weight_bytes(const gs_param *p)
+{
+	return p->weight_size * p->elems;
+}
+
+/* Of a pull over a network, after lend_targets. */
+static inline bool param_reads_straight(const gs_param *p)
+{
+	return p->read_to != param_landing(p);
 }
 
 static inline bool param_is_table(const gs_param *p)
@@ -604,6 +646,12 @@ static inline uint64_t block_first_elem(const gs_param *p, uint32_t i)
 static inline uint64_t block_elems(const gs_param *p, uint32_t i)
 {
 	return i + 1 < p->blocks ? p->block_elems : p->elems - block_first_elem(p, i);
+}
+
+/* Where its weights begin; of the one behind the last, where they end. */
+static inline uint64_t block_at(const gs_param *p, uint32_t i)
+{
+	return p->weight_size * (i < p->blocks ? block_first_elem(p, i) : p->elems);
 }
 
 /* Of a list of n, at parameter i: what a later one's turn needs is on its way meanwhile. */

@@ -123,7 +123,8 @@ struct tp_backend {
 		      struct tp_region **out);
 	void (*region_destroy)(struct tp_region *region);
 	/* NULL where no memory needs to be registered. */
-	int (*reg)(struct tp_conn *conn, const void *at, size_t len, struct tp_region **out);
+	int (*reg)(struct tp_conn *conn, const void *at, size_t len, unsigned lend,
+		   struct tp_region **out);
 	void (*unreg)(struct tp_region *region);
 	int (*attach)(struct tp_conn *conn, const struct tp_ref *ref, unsigned access,
 		      struct tp_remote **out);

@@ -183,12 +183,14 @@ struct tp_ref tp_region_ref(const struct tp_region *region)
 	return region->ref;
 }
 
-int tp_register(struct tp_conn *conn, const void *at, size_t len, struct tp_region **out)
+int tp_register(struct tp_conn *conn, const void *at, size_t len, unsigned lend,
+		struct tp_region **out)
 {
-	if (!at || len < 1 || (uintptr_t)at > UINTPTR_MAX - len - 65536)
-		return err_set(EINVAL, "register: %zu bytes at %p", len, at);
+	if (!at || len < 1 || (uintptr_t)at > UINTPTR_MAX - len - 65536 ||
+	    lend & ~(unsigned)(TP_LEND_TARGET | TP_LEND_KNOWN))
+		return err_set(EINVAL, "register: %zu bytes at %p, as 0x%x", len, at, lend);
 	if (conn->backend->reg)
-		return conn->backend->reg(conn, at, len, out);
+		return conn->backend->reg(conn, at, len, lend, out);
 	*out = NULL;
 	/* A bundle over a network: each rail would need a registration, and a watch, of its own. */
 	if (!conn->limits.load_store)

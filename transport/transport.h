@@ -118,15 +118,26 @@ void tp_region_destroy(struct tp_region *region);
 /* Undefined for TP_LOCAL regions. */
 struct tp_ref tp_region_ref(const struct tp_region *region);
 
-/* Makes [at, at + len) of the program's own memory a source of WRITEs on this connection, until
+enum tp_lend {
+	/* A target of READs, too; else a source of WRITEs alone, which nothing writes. What is read is
+	 * looked at behind the READ's TP_EV_DONE. */
+	TP_LEND_TARGET = 1 << 0,
+	/* If it is registered already; nothing is registered anew. */
+	TP_LEND_KNOWN = 1 << 1,
+};
+
+/* Makes [at, at + len) of the program's own memory usable for WRITEs, or READs, on this connection, until
  * tp_unregister; *out is NULL where that needs nothing (load_store). A registration is kept, and the same
  * memory is found registered the next time: unless it was unmapped, moved or given back in between, which
  * is noticed however it was done. Any thread. Not after TP_EV_CLOSED was handed out; what is still
  * registered ends with the connection.
- * Errors: -EOPNOTSUPP (changes of the address space can't be noticed here, a fork would harm, or it has
- * several rails: never on this connection), -EFAULT (not private anonymous memory; or watched by somebody else), -ENOBUFS
- * (lend_bytes are in use), -ENOMEM (memlock), -EINVAL. */
-int tp_register(struct tp_conn *conn, const void *at, size_t len, struct tp_region **out);
+ * Errors: -ENOENT (TP_LEND_KNOWN: it is not), -EOPNOTSUPP (changes of the address space can't be noticed
+ * here, a fork would harm, it has several rails, or, TP_LEND_TARGET, over iWARP, where the peer would be
+ * given a key to write it with: never so on this connection), -EFAULT (not private anonymous memory; or
+ * watched by somebody else; TP_LEND_TARGET: may not be written), -ENOBUFS (lend_bytes are in use), -ENOMEM
+ * (memlock), -EINVAL. */
+int tp_register(struct tp_conn *conn, const void *at, size_t len, unsigned lend,
+		struct tp_region **out);
 /* The ops that use it have completed. Any thread. */
 void tp_unregister(struct tp_region *region);
 

@@ -215,9 +215,9 @@ struct gs_options {
 	uint32_t keepalive_ms; /* a wait notices a server that is silent for this long; 0: never.
 				* Default 5000 */
 	uint32_t reconnect_ms; /* how long gs_reconnect tries; 1 at least. Default 60000 */
-	uint64_t reg_cache_bytes; /* RDMA: how much memory gs_push_zcopy keeps registered (that is
-				   * locked) at most; 0: none, it copies. Default UINT64_MAX: no limit but
-				   * the system's (ulimit -l) */
+	uint64_t reg_cache_bytes; /* RDMA: how much memory gs_push_zcopy and pulls keep registered (that
+				   * is locked) at most; 0: none, they copy. Default UINT64_MAX: no limit
+				   * but the system's (ulimit -l) */
 };
 #define GS_OPTIONS_INIT                                                                            \
 	{                                                                                          \
@@ -493,7 +493,13 @@ enum gs_consistency {
 };
 
 /* Reads the weights of `p`, a dense parameter, into dst (gs_param_elems elements of weight_dtype).
- * Blocks until they are there. Errors: -EINVAL (`how`, or a table). */
+ * Blocks until they are there. If it fails dst may be written in part, but not after it returned.
+ * RDMA: where 32 KiB and more are pulled into the same memory again (GS_RELAXED, GS_CONSISTENT, gs_step_pull)
+ * that is registered with the device, and from then on read into straight, with no copy. What is said at
+ * gs_push_zcopy of registered memory holds for it, too: it stays locked, unmapping it or giving it back is
+ * noticed, mremap(2) across its edges fails, a fork is harmless. It is copied to as before where it can't be
+ * registered, over several rails and over iWARP; reg_cache_bytes = 0 has all copied.
+ * Errors: -EINVAL (`how`, or a table). */
 GS_API int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, void *dst);
 
 /* Reads several parameters at once, with the reads of all of them under way together. Errors:

@@ -45,6 +45,7 @@ TCase *strangers_case(void);
 TCase *rogue_case(void);
 TCase *resume_case(void);
 TCase *zcopy_case(void);
+TCase *straight_case(void);
 TCase *packs_case(void);
 TCase *credits_case(void);
 TCase *by_rails_case(void);

@@ -23,7 +23,7 @@ static TCase *(*const cases[])(void) = {
     hostile_case,  extremes_case,   checkpoint_case, restore_case,    saving_case,   rejoin_case,
     policy_case,   takeover_case,   stragglers_case, ending_case,
     resume_case,     access_case,     strangers_case, rogue_case,
-    zcopy_case,    packs_case,
+    zcopy_case,    straight_case,  packs_case,
     credits_case,  by_rails_case,
 };
 

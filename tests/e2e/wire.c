@@ -29,3 +29,8 @@ bool wire_lends(void)
 	vmwatch_leave(&probe);
 	return true;
 }
+
+bool wire_reads_straight(struct tp_conn *conn)
+{
+	return wire_lends() && conn->limits.rails == 1 && !conn_of(conn)->dev->iwarp;
+}

@@ -13,5 +13,7 @@
 void wire_cut(struct tp_conn *conn);
 /* Over verbs, gradients can leave from the program's own memory here. */
 bool wire_lends(void);
+/* And weights can be read straight to it on this connection. */
+bool wire_reads_straight(struct tp_conn *conn);
 
 #endif

@@ -297,7 +297,8 @@ int tp_expose(struct tp_conn *conn, struct tp_arena *arena, unsigned access, str
 	return 0;
 }
 
-int tp_register(struct tp_conn *conn, const void *at, size_t len, struct tp_region **out)
+int tp_register(struct tp_conn *conn, const void *at, size_t len, unsigned lend,
+		struct tp_region **out)
 {
 	*out = NULL;
 	return 0;

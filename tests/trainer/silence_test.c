@@ -94,6 +94,39 @@ START_TEST(computing_long)
 }
 END_TEST
 
+/* READs that write where the program wants the weights may go on after all is given up: until the connection
+ * is over, the call does not return. */
+START_TEST(silent_reads)
+{
+	enum { LONG = 20000 };
+	static float w[LONG];
+	struct rig r = {.f = {.mode = WIRE_SYNC, .block_elems = LONG}};
+	struct gs_param_desc d = GS_PARAM_DESC_INIT;
+	gs_param *p;
+
+	fake_start(&r.f, take_and_wait);
+	struct gs_options opt = rig_options(&r);
+	opt.keepalive_ms = 300;
+	ck_ok(gs_connect(&opt, &r.t));
+	d.name = "long";
+	d.ndim = 1;
+	d.shape[0] = LONG;
+	ck_ok(gs_declare(r.t, &d, &p));
+	ck_ok(gs_start(r.t));
+	ck_ok(gs_pull(r.t, p, GS_RELAXED, w));
+	ck_ok(gs_pull(r.t, p, GS_RELAXED, w));
+	wrap_silence(true);
+	if (fake_unmapped) {
+		enum gs_consistency how = _i ? GS_CONSISTENT : GS_RELAXED;
+
+		ck_fails(gs_pull(r.t, p, how, w), ECONNRESET, "silent for 300 ms");
+		ck_assert(wrap_saw_end());
+	}
+	wrap_silence(false);
+	rig_down(&r);
+}
+END_TEST
+
 Suite *silence_suite(void)
 {
 	Suite *s = suite_create("trainer: silence");
@@ -104,6 +137,7 @@ Suite *silence_suite(void)
 	tcase_add_test(c, slow);
 	tcase_add_test(c, no_beats);
 	tcase_add_test(c, computing_long);
+	tcase_add_loop_test(c, silent_reads, 0, 2);
 	suite_add_tcase(s, c);
 	return s;
 }

@@ -127,11 +127,17 @@ int __wrap_tp_post(struct tp_conn *conn, const struct tp_op *ops, int n)
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
-static _Thread_local bool silent;
+static _Thread_local bool silent, ended;
 
 void wrap_silence(bool on)
 {
 	silent = on;
+	ended = false;
+}
+
+bool wrap_saw_end(void)
+{
+	return ended;
 }
 
 int __wrap_tp_cq_poll(struct tp_cq *cq, struct tp_event *ev, int max)
@@ -139,6 +145,7 @@ int __wrap_tp_cq_poll(struct tp_cq *cq, struct tp_event *ev, int max)
 	int n = __real_tp_cq_poll(cq, ev, max), left = 0;
 
 	for (int i = 0; i < n; i++) {
+		ended |= ev[i].kind == TP_EV_CLOSED;
 		if (!silent || ev[i].kind != TP_EV_DONE)
 			ev[left++] = ev[i];
 	}

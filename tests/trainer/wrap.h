@@ -25,6 +25,8 @@ bool wrap_was_cut(void);
 
 /* The server's machine is silent: nothing that was posted is told to have ended. */
 void wrap_silence(bool silent);
+/* Since then: this thread polled a connection's end. */
+bool wrap_saw_end(void);
 /* Beats that were posted. */
 unsigned wrap_beats(void);
 

@@ -213,12 +213,12 @@ START_TEST(lends_nothing)
 	pair_open(&p, &opt);
 	bool mapped = p.b.conn->limits.load_store;
 	if (mapped) {
-		ck_ok(tp_register(p.b.conn, own, sizeof(own), &region));
+		ck_ok(tp_register(p.b.conn, own, sizeof(own), 0, &region));
 		ck_assert_ptr_null(region);
 	}
 	p.b.conn->limits.load_store = false;
 	region = (struct tp_region *)own;
-	ck_fails(tp_register(p.b.conn, own, sizeof(own), &region), EOPNOTSUPP);
+	ck_fails(tp_register(p.b.conn, own, sizeof(own), 0, &region), EOPNOTSUPP);
 	ck_assert(strstr(err_text(), "2 rails"));
 	ck_assert_ptr_null(region);
 	p.b.conn->limits.load_store = mapped;

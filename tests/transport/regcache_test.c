@@ -37,7 +37,7 @@ static struct regcache *new_cache(uint64_t limit)
 static struct regcache_entry *add(struct regcache *c, uintptr_t first, uintptr_t end, void *handle)
 {
 	ck_assert(regcache_has_room(c, first, end));
-	struct regcache_entry *e = regcache_add(c, first, end);
+	struct regcache_entry *e = regcache_add(c, first, end, false);
 
 	regcache_set(e, handle);
 	return e;
@@ -47,22 +47,22 @@ START_TEST(found_again)
 {
 	struct regcache *c = new_cache(UINT64_MAX);
 
-	ck_assert_ptr_null(regcache_find(c, PAGE, 2 * PAGE));
-	struct regcache_entry *e = regcache_add(c, PAGE, 4 * PAGE);
+	ck_assert_ptr_null(regcache_find(c, PAGE, 2 * PAGE, false));
+	struct regcache_entry *e = regcache_add(c, PAGE, 4 * PAGE, false);
 
 	/* Not before it is registered. */
-	ck_assert_ptr_null(regcache_find(c, PAGE, 4 * PAGE));
+	ck_assert_ptr_null(regcache_find(c, PAGE, 4 * PAGE, false));
 	regcache_set(e, mark);
-	ck_assert_ptr_eq(regcache_find(c, PAGE, 4 * PAGE), e);
-	ck_assert_ptr_eq(regcache_find(c, PAGE, 2 * PAGE), e);
-	ck_assert_ptr_null(regcache_find(c, PAGE, 5 * PAGE));
-	ck_assert_ptr_null(regcache_find(c, 2 * PAGE, 3 * PAGE));
+	ck_assert_ptr_eq(regcache_find(c, PAGE, 4 * PAGE, false), e);
+	ck_assert_ptr_eq(regcache_find(c, PAGE, 2 * PAGE, false), e);
+	ck_assert_ptr_null(regcache_find(c, PAGE, 5 * PAGE, false));
+	ck_assert_ptr_null(regcache_find(c, 2 * PAGE, 3 * PAGE, false));
 	ck_assert_uint_eq(e->users, 3);
 	ck_assert_uint_eq(c->bytes, 3 * PAGE);
 	/* A longer one from there may stand beside it. */
 	struct regcache_entry *longer = add(c, PAGE, 9 * PAGE, mark + 1);
 
-	ck_assert_ptr_eq(regcache_find(c, PAGE, 9 * PAGE), longer);
+	ck_assert_ptr_eq(regcache_find(c, PAGE, 9 * PAGE, false), longer);
 	ck_assert_uint_eq(c->bytes, 11 * PAGE);
 	free(c);
 }
@@ -80,13 +80,13 @@ START_TEST(gone_is_gone)
 	ck_assert(!a->dead && !b->dead);
 	regcache_gone(c, 11 * PAGE, 12 * PAGE);
 	ck_assert(a->dead && !b->dead);
-	ck_assert_ptr_null(regcache_find(c, 10 * PAGE, 12 * PAGE));
+	ck_assert_ptr_null(regcache_find(c, 10 * PAGE, 12 * PAGE, false));
 	ck_assert(!regcache_overlaps(c, 10 * PAGE, 12 * PAGE));
 	/* In use: it stays until it is given back, beside what is there now. */
 	ck_assert(!regcache_take_out(c, false, &out));
 	struct regcache_entry *anew = add(c, 10 * PAGE, 12 * PAGE, mark + 2);
 
-	ck_assert_ptr_eq(regcache_find(c, 10 * PAGE, 12 * PAGE), anew);
+	ck_assert_ptr_eq(regcache_find(c, 10 * PAGE, 12 * PAGE, false), anew);
 	regcache_put(c, anew);
 	ck_assert_uint_eq(c->bytes, 6 * PAGE);
 	regcache_put(c, a);
@@ -98,19 +98,43 @@ START_TEST(gone_is_gone)
 }
 END_TEST
 
+/* What the device may only read is no target, and what it may write is a source, too. */
+START_TEST(targets)
+{
+	struct regcache *c = new_cache(UINT64_MAX);
+	struct regcache_entry *source = add(c, PAGE, 4 * PAGE, mark);
+
+	ck_assert_ptr_null(regcache_find(c, PAGE, 4 * PAGE, true));
+	struct regcache_entry *target = regcache_add(c, PAGE, 4 * PAGE, true);
+
+	regcache_set(target, mark);
+	ck_assert_ptr_eq(regcache_find(c, PAGE, 4 * PAGE, true), target);
+	regcache_put(c, source);
+	regcache_put(c, target);
+	regcache_put(c, target);
+	regcache_gone(c, 3 * PAGE, 4 * PAGE);
+	ck_assert_ptr_null(regcache_find(c, PAGE, 4 * PAGE, true));
+	ck_assert_ptr_null(regcache_find(c, PAGE, 4 * PAGE, false));
+	target = regcache_add(c, PAGE, 4 * PAGE, true);
+	regcache_set(target, mark);
+	ck_assert_ptr_eq(regcache_find(c, PAGE, 2 * PAGE, false), target);
+	free(c);
+}
+END_TEST
+
 /* One that dies while it is being registered. */
 START_TEST(gone_too_early)
 {
 	struct regcache *c = new_cache(UINT64_MAX);
-	struct regcache_entry *e = regcache_add(c, PAGE, 2 * PAGE), out;
+	struct regcache_entry *e = regcache_add(c, PAGE, 2 * PAGE, false), out;
 
 	regcache_gone(c, 0, UINTPTR_MAX);
 	regcache_set(e, mark);
-	ck_assert_ptr_null(regcache_find(c, PAGE, 2 * PAGE));
+	ck_assert_ptr_null(regcache_find(c, PAGE, 2 * PAGE, false));
 	regcache_put(c, e);
 	ck_assert(regcache_take_out(c, false, &out));
 	ck_assert_uint_eq(c->entries, 0);
-	e = regcache_add(c, PAGE, 2 * PAGE);
+	e = regcache_add(c, PAGE, 2 * PAGE, false);
 	regcache_cancel(c, e);
 	ck_assert_uint_eq(c->bytes, 0);
 	free(c);
@@ -131,9 +155,9 @@ START_TEST(longest_unused_gives_way)
 	for (int i = 0; i < 4; i++)
 		regcache_put(c, e[i]);
 	/* 0 is used once more, so 1 is the oldest; 2 is in use. */
-	ck_assert_ptr_eq(regcache_find(c, 0, PAGE), e[0]);
+	ck_assert_ptr_eq(regcache_find(c, 0, PAGE, false), e[0]);
 	regcache_put(c, e[0]);
-	ck_assert_ptr_eq(regcache_find(c, 2 * PAGE, 3 * PAGE), e[2]);
+	ck_assert_ptr_eq(regcache_find(c, 2 * PAGE, 3 * PAGE, false), e[2]);
 	ck_assert(regcache_take_out(c, true, &out));
 	ck_assert_ptr_eq(out.handle, mark + 1);
 	ck_assert(regcache_has_room(c, 9 * PAGE, 10 * PAGE));
@@ -213,7 +237,7 @@ static void unpin(struct made_up *m, const struct regcache_entry *e)
 static struct regcache_entry *use(struct made_up *m, struct regcache *c, uintptr_t first,
 				  uintptr_t end)
 {
-	struct regcache_entry *e = regcache_find(c, first, end), out;
+	struct regcache_entry *e = regcache_find(c, first, end, false), out;
 
 	if (e) {
 		check_pin(m, e->handle, first, end);
@@ -327,7 +351,7 @@ static bool found(struct member *m, void *at, size_t size)
 	uintptr_t first = (uintptr_t)at;
 
 	vmwatch_lock();
-	struct regcache_entry *e = regcache_find(m->cache, first, first + size);
+	struct regcache_entry *e = regcache_find(m->cache, first, first + size, false);
 
 	if (e)
 		regcache_put(m->cache, e);
@@ -608,6 +632,7 @@ static Suite *suite(bool watched)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, found_again);
+	tcase_add_test(t, targets);
 	tcase_add_test(t, gone_is_gone);
 	tcase_add_test(t, gone_too_early);
 	tcase_add_test(t, longest_unused_gives_way);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program's own memory as a source of WRITEs: registered when it is first lent, and kept registered
- * (regcache.h) until it is no longer what it was (vmwatch.h), its room is needed, or the connection ends.
+ * The program's own memory as a source of WRITEs and a target of READs: registered when it is first lent,
+ * and kept registered (regcache.h) until it is no longer what it was (vmwatch.h), its room is needed, or
+ * the connection ends.
  *
- * It is registered for reading by this side's device alone, so nothing can write it, and read-only
- * memory will do. Registrations are made and ended without vmwatch_lock: both may unmap memory. The watch
+ * A source is registered for reading by this side's device alone, so nothing can write it, and read-only
+ * memory will do. A target is registered once more, for this side's READs to write; no peer has a key to
+ * it. (iWARP would need to give it one, to whole pages of the program's: there nothing is lent as a
+ * target.) Registrations are made and ended without vmwatch_lock: both may unmap memory. The watch
  * begins before the registration, so there is no moment at which a change would go unnoticed; a range
  * that changes while it is registered dies, and is not found again.
  *
@@ -62,13 +65,14 @@ static int lent_new(struct conn *conn)
 	return rc;
 }
 
-/* Made when it is first needed: most connections lend nothing. */
-static int lent_get(struct conn *conn, struct lent **out)
+/* Made when it is first needed: most connections lend nothing. NULL where nothing was lent, if none is to be
+ * made. */
+static int lent_get(struct conn *conn, bool make, struct lent **out)
 {
 	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 	pthread_mutex_lock(&making);
-	int rc = conn->lent ? 0 : lent_new(conn);
+	int rc = conn->lent || !make ? 0 : lent_new(conn);
 
 	*out = conn->lent;
 	pthread_mutex_unlock(&making);
@@ -112,7 +116,8 @@ static bool has_room(struct lent *lent, uintptr_t first, uintptr_t end)
 }
 
 /* A watched entry. */
-static int reserve(struct lent *lent, uintptr_t first, uintptr_t end, struct regcache_entry **out)
+static int reserve(struct lent *lent, uintptr_t first, uintptr_t end, bool target,
+		   struct regcache_entry **out)
 {
 	struct regcache *c = &lent->cache;
 	uint64_t bytes;
@@ -125,7 +130,7 @@ static int reserve(struct lent *lent, uintptr_t first, uintptr_t end, struct reg
 	vmwatch_lock();
 	bytes = c->bytes;
 	if (regcache_has_room(c, first, end)) {
-		*out = regcache_add(c, first, end);
+		*out = regcache_add(c, first, end, target);
 		rc = vmwatch_add(first, end);
 		if (rc < 0)
 			regcache_cancel(c, *out);
@@ -141,12 +146,16 @@ static int reserve(struct lent *lent, uintptr_t first, uintptr_t end, struct reg
 }
 
 /* Where locked memory is short, what is not in use gives way. */
-static struct ibv_mr *register_range(struct lent *lent, uintptr_t first, uintptr_t end)
+static struct ibv_mr *register_range(struct lent *lent, const struct regcache_entry *e)
 {
+	int access = e->target ? IBV_ACCESS_LOCAL_WRITE : 0;
 	struct ibv_mr *mr;
 
+	/* Nobody looks at what is read before its READ has completed. */
+	if (e->target && lent->conn->tuning.relaxed)
+		access |= IBV_ACCESS_RELAXED_ORDERING;
 	do {
-		mr = ibv_reg_mr(lent->conn->pd, (void *)first, end - first, 0);
+		mr = ibv_reg_mr(lent->conn->pd, (void *)e->first, e->end - e->first, access);
 	} while (!mr && errno == ENOMEM && drop_one(lent, true));
 	return mr;
 }
@@ -154,7 +163,7 @@ static struct ibv_mr *register_range(struct lent *lent, uintptr_t first, uintptr
 static int fill(struct lent *lent, struct regcache_entry *e)
 {
 	struct region *region = calloc(1, sizeof(*region));
-	struct ibv_mr *mr = region ? register_range(lent, e->first, e->end) : NULL;
+	struct ibv_mr *mr = region ? register_range(lent, e) : NULL;
 	int err = errno;
 
 	vmwatch_lock();
@@ -163,6 +172,7 @@ static int fill(struct lent *lent, struct regcache_entry *e)
 		    .base = {.conn = &lent->conn->base,
 			     .ref = {.addr = e->first, .len = e->end - e->first}},
 		    .mr = mr,
+		    .sink = e->target,
 		    .entry = e,
 		};
 		regcache_set(e, region);
@@ -179,29 +189,44 @@ static int fill(struct lent *lent, struct regcache_entry *e)
 	return mem_error(err, "registering the program's memory", e->end - e->first);
 }
 
-int verbs_register(struct tp_conn *base, const void *at, size_t len, struct tp_region **out)
+/* Not found: registers it. */
+static int register_anew(struct lent *lent, uintptr_t first, uintptr_t end, bool target,
+			 struct regcache_entry **out)
+{
+	if (!vmwatch_is_anonymous(first, end))
+		return err_set(EFAULT,
+			       "the pages from %p to %p are not private anonymous memory, changes of "
+			       "which are noticed",
+			       (void *)first, (void *)end);
+	int rc = reserve(lent, first, end, target, out);
+
+	return rc < 0 ? rc : fill(lent, *out);
+}
+
+int verbs_register(struct tp_conn *base, const void *at, size_t len, unsigned how,
+		   struct tp_region **out)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t first = (uintptr_t)at & ~(page - 1);
 	uintptr_t end = ((uintptr_t)at + len + page - 1) & ~(page - 1);
+	bool target = how & TP_LEND_TARGET, known = how & TP_LEND_KNOWN;
+	struct regcache_entry *e = NULL;
 	struct lent *lent;
-	int rc = lent_get(conn_of(base), &lent);
 
+	if (target && conn_of(base)->dev->iwarp)
+		return err_set(EOPNOTSUPP, "over iWARP a READ's target would be open to the peer's "
+					   "writes");
+	int rc = lent_get(conn_of(base), !known, &lent);
 	if (rc < 0)
 		return rc;
 	vmwatch_lock();
-	struct regcache_entry *e = regcache_find(&lent->cache, first, end);
-
+	if (lent)
+		e = regcache_find(&lent->cache, first, end, target);
 	vmwatch_unlock();
-	if (!e) {
-		if (!vmwatch_is_anonymous(first, end))
-			return err_set(EFAULT, "%zu bytes at %p are not private anonymous memory, "
-					       "changes of which are noticed",
-				       len, at);
-		rc = reserve(lent, first, end, &e);
-		if (rc == 0)
-			rc = fill(lent, e);
-	}
+	if (!e && known)
+		return -ENOENT; /* often: not worth a text */
+	if (!e)
+		rc = register_anew(lent, first, end, target, &e);
 	if (rc < 0)
 		return rc;
 	*out = &((struct region *)e->handle)->base;

@@ -42,11 +42,12 @@ static void order_add(struct regcache *c, struct regcache_entry *e)
 
 /* ---- in use ------------------------------------------------------------------------------------ */
 
-struct regcache_entry *regcache_find(struct regcache *c, uintptr_t first, uintptr_t end)
+struct regcache_entry *regcache_find(struct regcache *c, uintptr_t first, uintptr_t end, bool target)
 {
 	struct regcache_entry *e = *bucket_of(c, first);
 
-	while (e && (e->first != first || e->end < end || e->dead || !e->handle))
+	while (e && (e->first != first || e->end < end || e->dead || !e->handle ||
+		     (target && !e->target)))
 		e = e->bucket;
 	if (!e)
 		return NULL;
@@ -61,12 +62,13 @@ bool regcache_has_room(const struct regcache *c, uintptr_t first, uintptr_t end)
 	return c->free && end - first <= c->limit && c->bytes <= c->limit - (end - first);
 }
 
-struct regcache_entry *regcache_add(struct regcache *c, uintptr_t first, uintptr_t end)
+struct regcache_entry *regcache_add(struct regcache *c, uintptr_t first, uintptr_t end, bool target)
 {
 	struct regcache_entry **bucket = bucket_of(c, first), *e = c->free;
 
 	c->free = e->older;
-	*e = (struct regcache_entry){.first = first, .end = end, .users = 1, .bucket = *bucket};
+	*e = (struct regcache_entry){
+	    .first = first, .end = end, .users = 1, .target = target, .bucket = *bucket};
 	*bucket = e;
 	order_add(c, e);
 	c->bytes += end - first;

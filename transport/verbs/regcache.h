@@ -24,6 +24,7 @@
 struct regcache_entry {
 	uintptr_t first, end; /* of pages */
 	void *handle;         /* NULL while it is being registered */
+	bool target;          /* the device may write it */
 	uint32_t users;
 	bool dead;
 	struct regcache_entry *bucket;       /* by `first` */
@@ -42,13 +43,14 @@ struct regcache {
 /* `limit`: of `bytes`. */
 void regcache_init(struct regcache *c, uint64_t limit);
 
-/* A live range from exactly `first` that reaches to `end` or further, now in use once more; else NULL. */
-struct regcache_entry *regcache_find(struct regcache *c, uintptr_t first, uintptr_t end);
+/* A live range from exactly `first` that reaches to `end` or further, and is a target if it is to be one,
+ * now in use once more; else NULL. */
+struct regcache_entry *regcache_find(struct regcache *c, uintptr_t first, uintptr_t end, bool target);
 /* There is an entry and there are bytes left for one more range. */
 bool regcache_has_room(const struct regcache *c, uintptr_t first, uintptr_t end);
 /* A new range, in use once; regcache_has_room said so. It is found once its handle is set, and can die
  * before. */
-struct regcache_entry *regcache_add(struct regcache *c, uintptr_t first, uintptr_t end);
+struct regcache_entry *regcache_add(struct regcache *c, uintptr_t first, uintptr_t end, bool target);
 void regcache_set(struct regcache_entry *e, void *handle);
 /* No longer in use by one of its users. */
 void regcache_put(struct regcache *c, struct regcache_entry *e);

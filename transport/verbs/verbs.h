@@ -504,7 +504,8 @@ void verbs_remote_destroy(struct tp_remote *remote);
 
 /* ---- lend.c ---------------------------------------------------------------------------------- */
 
-int verbs_register(struct tp_conn *base, const void *at, size_t len, struct tp_region **out);
+int verbs_register(struct tp_conn *base, const void *at, size_t len, unsigned lend,
+		   struct tp_region **out);
 void verbs_unregister(struct tp_region *base);
 /* Ends all registrations of memory that was lent; the queue pair is gone. */
 void lend_free(struct conn *conn);
