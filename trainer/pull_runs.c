@@ -59,17 +59,42 @@ static uint64_t piece_len(const struct run *run, uint64_t at)
 	return run->bytes - at < run->piece ? run->bytes - at : run->piece;
 }
 
+/* Parameters from `at` on whose version words are one READ: a run's, which has to see them on its rail;
+ * of one rail, all whose blocks follow one another. */
+static uint32_t words_end(const struct pull *pull, uint32_t at)
+{
+	uint32_t end = run_at(pull, at).end;
+
+	if (pull->param[at]->t->link.rails > 1)
+		return end;
+	while (end < pull->n && pull->param[end]->first_block ==
+				    pull->param[end - 1]->first_block + pull->param[end - 1]->blocks)
+		end++;
+	return end;
+}
+
+/* Of each parameter the first block's counts; all blocks that lie between are of parameters that this pull
+ * has taken. */
+static int read_words(struct chain *chain, const struct pull *pull)
+{
+	int rc = 0;
+
+	for (uint32_t k = 0, end; rc == 0 && k < pull->n; k = end) {
+		gs_param *p = pull->param[k];
+
+		end = words_end(pull, k);
+		rc = pull_read_words(chain, p, p->first_block,
+				     pull->param[end - 1]->first_block + 1, PULL_BEFORE, 0);
+	}
+	return rc;
+}
+
 static int read_run(struct chain *chain, const struct pull *pull, const struct run *run)
 {
 	gs_param *p = pull->param[run->first];
-	const gs_param *last = pull->param[run->end - 1];
 	uint8_t rail = trainer_rail(p->t, p->first_block);
 	int rc = 0;
 
-	/* The version words of its parameters, of which the first block's counts; all blocks that lie
-	 * between are of parameters that this pull has taken. In sync mode no gradient is old. */
-	if (!trainer_is_sync(p->t))
-		rc = pull_read_words(chain, p, p->first_block, last->first_block + 1, PULL_BEFORE, 0);
 	for (uint64_t at = 0; rc == 0 && at < run->bytes; at += run->piece)
 		rc = pull_read_bytes(chain, p, at, piece_len(run, at), rail, 0);
 	return rc;
@@ -82,6 +107,9 @@ static int read_all(gs_trainer *t, const struct pull *pull)
 	int rc = 0;
 
 	chain_begin(&chain, t);
+	/* Before all data. In sync mode no gradient is old. */
+	if (!trainer_is_sync(t))
+		rc = read_words(&chain, pull);
 	for (uint32_t k = 0; rc == 0 && k < pull->n; k = run.end) {
 		run = run_at(pull, k);
 		rc = read_run(&chain, pull, &run);

@@ -453,7 +453,7 @@ int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head);
 /* Gradients of so many bytes and more are worth it. */
 enum { LEND_MIN = 4096 };
 /* Weights of so many: smaller ones are read some at once, and copied. */
-enum { LEND_TARGET_MIN = 32 << 10 };
+enum { LEND_TARGET_MIN = 16 << 10 };
 
 /* Has push number `push` leave from `grad`, if that can be. Without the lock; the push is the caller's
  * and nothing of it was sent. */

@@ -494,7 +494,7 @@ enum gs_consistency {
 
 /* Reads the weights of `p`, a dense parameter, into dst (gs_param_elems elements of weight_dtype).
  * Blocks until they are there. If it fails dst may be written in part, but not after it returned.
- * RDMA: where 32 KiB and more are pulled into the same memory again (GS_RELAXED, GS_CONSISTENT, gs_step_pull)
+ * RDMA: where 16 KiB and more are pulled into the same memory again (GS_RELAXED, GS_CONSISTENT, gs_step_pull)
  * that is registered with the device, and from then on read into straight, with no copy. What is said at
  * gs_push_zcopy of registered memory holds for it, too: it stays locked, unmapping it or giving it back is
  * noticed, mremap(2) across its edges fails, a fork is harmless. It is copied to as before where it can't be

@@ -6,6 +6,8 @@
 
 #include <unistd.h>
 
+#include "trainer/trainer.h"
+
 static void fill_weights(struct fake *f)
 {
 	for (uint32_t b = 0; b < f->blocks; b++) {
@@ -53,6 +55,29 @@ START_TEST(each_way)
 		ck_ok(gs_pull_many(r.t, p, dst, 2, ways[_i]));
 		rig_down(&r);
 	}
+}
+END_TEST
+
+/* Which update of each was seen; the words of neighbours come together. */
+START_TEST(what_was_seen)
+{
+	struct rig r = {.f = {.mode = 0}};
+	float w[W_ELEMS], b[B_ELEMS];
+	gs_param *p[2];
+	void *dst[2];
+
+	rig_up(&r, WIRE_ASYNC, serve_filled);
+	p[_i] = r.w;
+	dst[_i] = w;
+	p[1 - _i] = r.b;
+	dst[1 - _i] = b;
+	for (int how = GS_RELAXED; how <= GS_CONSISTENT; how++) {
+		r.w->seen = r.b->seen = 0;
+		ck_ok(gs_pull_many(r.t, p, dst, 2, (enum gs_consistency)how));
+		ck_assert_uint_eq(r.w->seen, 1 + 5);
+		ck_assert_uint_eq(r.b->seen, 1 + 8);
+	}
+	rig_down(&r);
 }
 END_TEST
 
@@ -284,6 +309,7 @@ Suite *pull_suite(void)
 
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, each_way, 0, 3);
+	tcase_add_loop_test(c, what_was_seen, 0, 2);
 	tcase_add_test(c, one_parameter_twice);
 	tcase_add_test(c, versions_and_the_view);
 	tcase_add_test(c, ordered_sees_own_pushes);
