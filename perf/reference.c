@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "perf/crew.h"
 #include "perf/exchange.h"
@@ -23,6 +24,7 @@ static const char help[] =
     "       perf_reference wake TRIPS                       two processes wake each other, both "
     "ways\n"
     "       perf_reference exchange BYTES STEPS             a bare, hand-written step, spinning\n"
+    "       perf_reference tsc                              the rate of the time stamp counter\n"
     "       perf_reference floor BYTES OPTIMIZER TRAINERS MS THREADS\n"
     "                                                       the memory's part of a step\n"
     "\n"
@@ -121,6 +123,23 @@ static int floor_of_step(char **arg)
 	return 0;
 }
 
+/* What an emulated processor's counter runs at, too. */
+static int tsc(char **arg)
+{
+#if defined(__x86_64__)
+	const struct timespec pause = {.tv_nsec = 100 * NS_PER_MS};
+	uint64_t ns = clock_ns(), ticks = __builtin_ia32_rdtsc();
+
+	nanosleep(&pause, NULL);
+	ns = clock_ns() - ns;
+	ticks = __builtin_ia32_rdtsc() - ticks;
+	printf("{\"khz\": %.0f}\n", (double)ticks / (double)ns * 1e6);
+#else
+	printf("{\"khz\": null}\n");
+#endif
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -130,6 +149,7 @@ int main(int argc, char **argv)
 	    {"probe", 0, probe},
 	    {"wake", 1, wake},
 	    {"exchange", 2, exchange},
+	    {"tsc", 0, tsc},
 	    {"floor", 5, floor_of_step},
 	};
 

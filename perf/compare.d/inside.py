@@ -84,7 +84,7 @@ def count(o, size, bytes_per_s, least, most):
 
 def bench(o, what, size, iters, more):
     """The one point of gradslot's benchmark."""
-    args = ["--transport", "rdma", "--size", size, "--block-size", max(size, 256 << 10), "--json"]
+    args = ["--transport", "rdma", "--size", size, "--json"]
     args += ["--rounds", "1", "--duration", "0", "--iters", iters, *POLLING]
     found = run_json([GRADSLOT, "bench", what, *args, *more], timeout=60)
     points = found.get("points", [])

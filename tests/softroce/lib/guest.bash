@@ -8,7 +8,7 @@
 # 1. qemu is the only process that outlives a call; it dies with this shell, however that ends.
 # 2. All files of a run are in one temporary folder, removed at exit.
 
-device=rxe timeout=120 memory=2048 cpus=2 share='' memlock=unlimited show_console=0
+device=rxe timeout=120 memory=2048 cpus=2 share='' memlock=unlimited tsc='' show_console=0
 variables=() command=()
 link='' loss=0 control=''
 work='' qemu='' output=''
@@ -19,7 +19,7 @@ parse_guest_options() {
         --help) print_help "$0" && exit 0 ;;
         --console) show_console=1 && shift && continue ;;
         --) shift && break ;;
-        --device | --timeout | --mem | --cpus | --share | --memlock | --env | --link | --loss | --control)
+        --device | --timeout | --mem | --cpus | --share | --memlock | --tsc | --env | --link | --loss | --control)
             (($# > 1)) || usage_error "$1 needs a value"
             ;;
         *) usage_error "unknown argument: $1" ;;
@@ -31,6 +31,7 @@ parse_guest_options() {
         --cpus) cpus=$2 ;;
         --share) share=$2 ;;
         --memlock) memlock=$2 ;;
+        --tsc) tsc=$2 ;;
         --env) variables+=("$2") ;;
         --link) link=$2 ;;
         --loss) loss=$2 ;;
@@ -51,6 +52,7 @@ check_guest_options() {
     [[ $memlock =~ ^(unlimited|[0-9]+)$ ]] || usage_error "--memlock is a number of KiB, not '$memlock'"
     [[ $loss =~ ^[0-9]+(\.[0-9]+)?$ ]] || usage_error "--loss is a percentage, not '$loss'"
     [[ -z $share || -d $share ]] || usage_error "--share: no such folder: $share"
+    [[ -z $tsc || $tsc =~ ^[1-9][0-9]*$ ]] || usage_error "--tsc is a number of kHz, not '$tsc'"
     for variable in "${variables[@]}"; do
         [[ $variable =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || usage_error "--env is NAME=VALUE, not '$variable'"
     done
@@ -139,7 +141,7 @@ start_qemu() {
             -machine q35,vmport=off -accel tcg,thread=multi -cpu max,la57=off -smp "$cpus" -m "$memory" \
             -nodefaults -no-user-config -display none -no-reboot -net none \
             -kernel "$boot/vmlinux" -initrd "$boot/initrd" \
-            -append "$KERNEL_ARGUMENTS softroce=$work" \
+            -append "$KERNEL_ARGUMENTS ${tsc:+tsc=reliable tsc_early_khz=$tsc} softroce=$work" \
             -serial "file:$work/console" \
             -virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap" \
             -virtfs "local,path=$share,mount_tag=share,security_model=none,multidevs=remap" \
