@@ -9,7 +9,8 @@
  *  slots    (server's memory; one trainer writes)
  *      struct layout_slots_head, then per parameter
  *      at heads_off:   struct layout_push_head of each slot, heads_stride apart: what is to be known
- *                      about a push
+ *                      about a push. Of a dense parameter each lies right before its slot (heads_stride
+ *                      and slots_stride are the same): one WRITE can take both there
  *      at slots_off:   slots, slots_stride apart. Of a dense parameter: the tensor, in its gradient's
  *                      type. Of a table: `rows` ids (i64), then as many rows of values; of no rows:
  *                      8 bytes of anything
@@ -107,6 +108,14 @@ static inline uint64_t layout_request_bytes(uint64_t rows)
 static inline uint64_t layout_landing_bytes(uint64_t rows, uint64_t row_bytes)
 {
 	return rows * row_bytes < sizeof(int64_t) ? sizeof(int64_t) : rows * row_bytes;
+}
+
+/* Each head lies right before its slot. */
+static inline bool layout_heads_lead(uint64_t heads_off, uint64_t heads_stride, uint64_t slots_off,
+				     uint64_t slots_stride)
+{
+	return heads_stride == slots_stride && heads_stride > sizeof(struct layout_push_head) &&
+	       slots_off - heads_off == sizeof(struct layout_push_head);
 }
 
 static inline uint64_t layout_align(uint64_t n, uint64_t to)

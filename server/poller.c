@@ -32,11 +32,16 @@ static bool block_exists(struct session *s, const struct imm *imm)
 	return imm->block < t->blocks;
 }
 
+/* What a WRITE of so many bytes says that it has: its last piece. */
+static inline uint32_t said_len(const struct session *s, uint64_t bytes)
+{
+	return bytes - 1 < s->max_chunk ? (uint32_t)bytes : tp_imm_len(s->conn, bytes);
+}
+
 static inline bool length_holds(struct session *s, const struct imm *imm, uint32_t len,
 				uint64_t bytes)
 {
-	uint32_t want =
-		bytes - 1 < s->max_chunk ? (uint32_t)bytes : tp_imm_len(s->conn, bytes);
+	uint32_t want = said_len(s, bytes);
 
 	if (len != want)
 		violation(s, "block %u: %u bytes in the last piece instead of %u", imm->block, len,
@@ -204,6 +209,25 @@ static bool may_pass(struct session *s)
 	return atomic_load_explicit(&s->released, memory_order_acquire) + 1 == s->posting;
 }
 
+/* The gradient came with the push head before it. */
+static bool came_with_head(const struct session *s, const struct block *b, uint32_t len)
+{
+	const struct wire_place *p = &b->param->place;
+
+	return b->first == 0 &&
+	       layout_heads_lead(p->heads_off, p->heads_stride, p->slots_off, p->slots_stride) &&
+	       len == said_len(s, sizeof(struct layout_push_head) + block_grad_bytes(b));
+}
+
+static inline bool gradient_length(struct session *s, const struct imm *imm, uint32_t len)
+{
+	const struct block *b = &s->table->block[imm->block];
+	uint64_t bytes = block_grad_bytes(b);
+
+	return len == said_len(s, bytes) || came_with_head(s, b, len) ||
+	       length_holds(s, imm, len, bytes);
+}
+
 static inline struct slot *claimed_gradient(struct session *s, const struct imm *imm, uint32_t len,
 					    bool table)
 {
@@ -211,7 +235,7 @@ static inline struct slot *claimed_gradient(struct session *s, const struct imm 
 
 	if (table)
 		return rows_claim_push(s, imm, len);
-	slot = claimed_slot(s, imm, len);
+	slot = gradient_length(s, imm, len) ? free_slot(s, imm) : NULL;
 	return slot && read_head(s, slot) ? slot : NULL;
 }
 

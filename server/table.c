@@ -143,14 +143,22 @@ static uint64_t aligned_slot(const struct param *p)
 	return layout_align(slot_bytes(p), LAYOUT_ALIGN);
 }
 
-/* Its slots by themselves. */
+/* Its slots by themselves, each behind its head. */
 static void place_slots(const struct table *t, struct param *p, struct ends *ends)
+{
+	uint64_t head = sizeof(struct layout_push_head), stride = head + aligned_slot(p);
+
+	p->place.heads_stride = p->place.slots_stride = stride;
+	p->place.heads_off = take(&ends->slots, t->slots * stride);
+	p->place.slots_off = p->place.heads_off + head;
+}
+
+static void place_rows(const struct table *t, struct param *p, struct ends *ends)
 {
 	p->place.heads_stride = sizeof(struct layout_push_head);
 	p->place.slots_stride = aligned_slot(p);
 	p->place.heads_off = take(&ends->slots, t->slots * p->place.heads_stride);
-	if (is_table(p))
-		p->place.request_off = take(&ends->slots, layout_request_bytes(p->decl.pull_rows));
+	p->place.request_off = take(&ends->slots, layout_request_bytes(p->decl.pull_rows));
 	p->place.slots_off = take(&ends->slots, t->slots * p->place.slots_stride);
 }
 
@@ -231,6 +239,8 @@ static int place_all(struct srv *srv, struct table *t, struct ends *ends)
 		place(&t->param[i], ends);
 		if (next < t->packs && i == t->pack[next].param)
 			place_pack(t, &t->pack[next++], ends);
+		else if (is_table(&t->param[i]))
+			place_rows(t, &t->param[i], ends);
 		else if (!t->param[i].place.pack)
 			place_slots(t, &t->param[i], ends);
 	}

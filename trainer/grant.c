@@ -78,12 +78,31 @@ static int check_span(const char *name, uint64_t off, uint64_t bytes, uint64_t r
 	return 0;
 }
 
+/* Each behind its head. */
+static int check_led_slots(const struct wire_place *p, const struct grant_need *need,
+			   const struct grant *g, struct cursor *at)
+{
+	const uint64_t head = sizeof(struct layout_push_head);
+
+	if (p->slots_stride < head + need->slot || p->slots_stride > REGION_MAX)
+		return err_set(EPROTO,
+			       "slots_stride: %" PRIu64 "; must be %" PRIu64
+			       " at least, with the heads, and 2^56 at most",
+			       p->slots_stride, head + need->slot);
+	return check_span("heads_off", p->heads_off,
+			  (g->slots - 1) * p->slots_stride + head + need->slot, g->slot_mem.len,
+			  &at->slots);
+}
+
 /* By itself. */
 static int check_slots(const struct wire_place *p, const struct grant_need *need,
 		       const struct grant *g, struct cursor *at)
 {
 	uint64_t region = g->slot_mem.len;
 
+	if (!need->request && p->slots_stride % LAYOUT_ALIGN == 0 &&
+	    layout_heads_lead(p->heads_off, p->heads_stride, p->slots_off, p->slots_stride))
+		return check_led_slots(p, need, g, at);
 	if (p->heads_stride != sizeof(struct layout_push_head))
 		return err_set(EPROTO, "heads_stride: %" PRIu64 "; must be %zu", p->heads_stride,
 			       sizeof(struct layout_push_head));

@@ -198,7 +198,19 @@ struct batch {
 	enum imm_kind kind;
 	uint64_t push;
 	uint32_t first, end; /* blocks */
+	bool led;            /* the first goes with the push head before it */
 };
+
+/* The head need not be sent by itself: it lies before the first block on both sides. */
+static bool head_may_lead(const gs_param *p, const struct batch *b, const struct route *route)
+{
+	const gs_trainer *t = p->t;
+	bool one_rail = (route->rails & (route->rails - 1)) == 0;
+
+	return t->link.local && param_head_leads(p) && b->first == 0 && one_rail &&
+	       !push_is_in(p, 0, b->push) &&
+	       !p->out.lent[push_slot_index(&p->out, b->push, t->link.slots)].at;
+}
 
 static int post_block(struct chain *chain, gs_param *p, const struct batch *b, uint32_t i, bool last)
 {
@@ -218,6 +230,11 @@ static int post_block(struct chain *chain, gs_param *p, const struct batch *b, u
 	    .rail = trainer_rail(t, p->first_block + i),
 	};
 
+	if (i == 0 && b->led) {
+		op.local = (uint8_t *)op.local - sizeof(struct layout_push_head);
+		op.offset -= sizeof(struct layout_push_head);
+		op.len += sizeof(struct layout_push_head);
+	}
 	if (lent->at && last) { /* where anything is lent there is one rail */
 		op.flags |= TP_F_SIGNAL;
 		op.cookie = lend_cookie(lent);
@@ -227,18 +244,20 @@ static int post_block(struct chain *chain, gs_param *p, const struct batch *b, u
 
 /* From the ring or what was lent, but the blocks that the server has; rail by rail, so that each gets its
  * own as one chain. */
-static int post_blocks(gs_param *p, const struct batch *b, const struct layout_push_head *head)
+static int post_blocks(gs_param *p, struct batch *b, const struct layout_push_head *head)
 {
 	gs_trainer *t = p->t;
+	uint32_t slot = push_slot_index(&p->out, b->push, t->link.slots);
 	struct chain chain;
 	struct route route;
 	int rc = 0;
 
 	chain_begin(&chain, t);
 	find_route(p, b->push, &route);
-	if (head)
-		rc = push_head_post(&chain, p, push_slot_index(&p->out, b->push, t->link.slots),
-				    head, route.rails);
+	if (head && head_may_lead(p, b, &route))
+		b->led = push_head_changes(p, slot, head);
+	else if (head)
+		rc = push_head_post(&chain, p, slot, head, route.rails);
 	for (uint32_t k = 0; k < t->link.rails && b->first + k < b->end; k++) {
 		uint8_t rail = trainer_rail(t, p->first_block + b->first + k);
 
@@ -250,7 +269,7 @@ static int post_blocks(gs_param *p, const struct batch *b, const struct layout_p
 
 int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head)
 {
-	struct batch all = {IMM_GRAD, push, 0, p->blocks};
+	struct batch all = {IMM_GRAD, push, 0, p->blocks, false};
 
 	return post_blocks(p, &all, head);
 }
@@ -292,7 +311,7 @@ static int send_from(gs_param *p, enum imm_kind kind, uint64_t push, const void 
 			copy_piece(p, slot, src, first, end);
 		pthread_mutex_lock(&t->lock);
 		struct layout_push_head head = push_head(p, 0, 0);
-		struct batch b = {kind, push, first, end};
+		struct batch b = {kind, push, first, end, false};
 		rc = post_blocks(p, &b, first == 0 && kind == IMM_GRAD ? &head : NULL);
 		pthread_mutex_unlock(&t->lock);
 	}

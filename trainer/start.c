@@ -216,6 +216,8 @@ static uint64_t scratch_bytes(const gs_trainer *t)
 /* From the first of a pack on; or of one by itself: its heads and slots, and where those of p lie. */
 static uint64_t ring_bytes(const gs_trainer *t, const gs_param *p)
 {
+	if (param_head_leads(p))
+		return t->link.slots * p->out.stride;
 	return t->link.slots * (p->out.heads_stride + p->out.stride) + rows_local_bytes(p);
 }
 
@@ -230,7 +232,11 @@ static void place_local_ring(gs_trainer *t, gs_param *p, uint8_t *at)
 	const gs_param *first = p->pack ? t->param[t->link.pack[p->pack - 1].first] : p;
 
 	p->out.heads = at + (p->heads_off - first->heads_off);
-	p->out.ring = at + t->link.slots * p->out.heads_stride + (p->slots_off - first->slots_off);
+	if (param_head_leads(p))
+		p->out.ring = at + sizeof(struct layout_push_head);
+	else
+		p->out.ring = at + t->link.slots * p->out.heads_stride +
+			      (p->slots_off - first->slots_off);
 	if (param_is_table(p))
 		rows_place_local(p, p->out.ring + t->link.slots * p->out.stride);
 }
@@ -246,6 +252,10 @@ static int make_local_rings(gs_trainer *t)
 
 		p->out.heads_stride = p->heads_stride;
 		p->out.stride = p->pack ? p->slots_stride : layout_align(slot_bytes(p), LAYOUT_ALIGN);
+		if (param_head_leads(p)) {
+			p->out.stride += sizeof(struct layout_push_head);
+			p->out.heads_stride = p->out.stride;
+		}
 		len += begins_ring(t, p) ? ring_bytes(t, p) : 0;
 	}
 	int rc = tp_arena_create("gradslot gradients", len, TP_ARENA_PREFAULT, &t->link.local);

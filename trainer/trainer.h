@@ -604,6 +604,12 @@ static inline bool param_is_table(const gs_param *p)
 	return p->table;
 }
 
+/* Each of its push heads lies right before its slot. */
+static inline bool param_head_leads(const gs_param *p)
+{
+	return layout_heads_lead(p->heads_off, p->heads_stride, p->slots_off, p->slots_stride);
+}
+
 static inline struct layout_push_head *out_head(const struct out *out, uint32_t slot)
 {
 	return (struct layout_push_head *)(void *)(out->heads + slot * out->heads_stride);

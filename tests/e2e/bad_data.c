@@ -135,6 +135,12 @@ static void wrong_size_of_the_last(struct raw *r)
 	raw_write(r, 64, 1024, imm_block(IMM_GRAD, 3, 0, false));
 }
 
+/* Only the first comes behind the head. */
+static void head_with_another_block(struct raw *r)
+{
+	raw_write(r, 64, 64 + 1024, imm_block(IMM_GRAD, 1, 0, false));
+}
+
 static void pull_unknown(struct raw *r)
 {
 	raw_write(r, 8, 8, imm_block(IMM_PULL, 5, 0, false));
@@ -202,6 +208,7 @@ static const struct act {
     {too_short, 3, {"block 0", "1020 bytes", "1024"}},
     {too_long, 3, {"block 0", "1028 bytes", "1024"}},
     {wrong_size_of_the_last, 3, {"block 3", "1024 bytes", "28"}},
+    {head_with_another_block, 3, {"block 1", "1088 bytes", "1024"}},
     {pull_unknown, 3, {"block 5", "there are 5"}},
     {kind_unknown, 3, {"0x00000001", "kind 0", "training"}},
     {kind_of_the_server, 3, {"0x7fffffff", "kind 3"}},
@@ -235,7 +242,8 @@ START_TEST(a_head_that_lies)
 {
 	static const float bad[] = {NAN, -1, INFINITY, 0x1p61f, 0x1p-61f};
 	enum { BAD = sizeof(bad) / sizeof(bad[0]) };
-	enum srv_mode mode = _i < 2 * BAD ? SRV_SYNC : SRV_ASYNC;
+	enum srv_mode mode = _i % (4 * BAD) < 2 * BAD ? SRV_SYNC : SRV_ASYNC;
+	bool along = _i >= 4 * BAD; /* in one WRITE with the gradient */
 	struct layout_push_head head = {.scale = 1};
 	struct scene s;
 
@@ -246,10 +254,14 @@ START_TEST(a_head_that_lies)
 	else
 		head.weight = bad[_i / 2 % BAD];
 	scene_open(&s, mode);
-	raw_head(&s.bad, 0, 1, &head);
+	if (!along)
+		raw_head(&s.bad, 0, 1, &head);
 	/* Of the other slot: not meant. */
 	raw_gradient(&s.bad, 1, 0, 0, 0, false);
-	raw_gradient(&s.bad, 0, 0, 1, 7, false);
+	if (along)
+		raw_led_gradient(&s.bad, 0, 1, &head, 7);
+	else
+		raw_gradient(&s.bad, 0, 0, 1, 7, false);
 	RAW_ENDS(&s.bad, WIRE_E_PROTOCOL, "block 0", "2^-60 to 2^60");
 	scene_close(&s, mode, 1);
 }
@@ -334,7 +346,7 @@ TCase *bad_data_case(void)
 	TCase *t = e2e_wire_case("bad_data");
 
 	tcase_add_loop_test(t, is_told_and_let_go, 0, 2 * ACTS);
-	tcase_add_loop_test(t, a_head_that_lies, 0, 20);
+	tcase_add_loop_test(t, a_head_that_lies, 0, 40);
 	tcase_add_test(t, a_repeated_barrier_is_harmless);
 	tcase_add_test(t, data_too_early);
 	tcase_add_test(t, data_behind_a_bye);

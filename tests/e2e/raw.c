@@ -301,6 +301,21 @@ void raw_head(struct raw *r, uint32_t p, uint32_t slot, const struct layout_push
 		       sizeof(*head), 0, 0);
 }
 
+void raw_led_gradient(struct raw *r, uint32_t p, uint32_t slot,
+		      const struct layout_push_head *head, float value)
+{
+	const struct wire_place *place = &r->place[p];
+	uint64_t n = place->elems < place->block_elems ? place->elems : place->block_elems;
+	uint8_t *source = tp_arena_base(r->source);
+	float *values = (float *)(void *)(source + sizeof(*head));
+
+	memcpy(source, head, sizeof(*head));
+	for (uint64_t i = 0; i < n; i++)
+		values[i] = value;
+	raw_write(r, place->heads_off + slot * place->heads_stride, sizeof(*head) + 4 * n,
+		  imm_block(IMM_GRAD, place->first_block, slot, false));
+}
+
 void raw_barrier(struct raw *r, uint64_t step)
 {
 	raw_write(r, 0, 8, imm_step(IMM_BARRIER, step));

@@ -87,6 +87,9 @@ bool raw_write_from(struct raw *r, uint64_t at, uint64_t off, uint64_t len, unsi
 bool raw_gradient(struct raw *r, uint32_t p, uint32_t b, uint32_t slot, float value, bool notify);
 /* What is said about pushes of parameter p into slot s. */
 void raw_head(struct raw *r, uint32_t p, uint32_t slot, const struct layout_push_head *head);
+/* Of its first block, in one WRITE with the head. */
+void raw_led_gradient(struct raw *r, uint32_t p, uint32_t slot,
+		      const struct layout_push_head *head, float value);
 void raw_barrier(struct raw *r, uint64_t step);
 /* The last step that is released. */
 uint64_t raw_released(struct raw *r);

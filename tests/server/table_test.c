@@ -172,12 +172,17 @@ START_TEST(places_are_aligned_and_apart)
 		ck_assert_uint_eq(p->weights_off % LAYOUT_ALIGN, 0);
 		ck_assert_uint_eq(p->slots_off % LAYOUT_ALIGN, 0);
 		ck_assert_uint_eq(p->slots_stride % LAYOUT_ALIGN, 0);
+		if (!p->pack)
+			ck_assert(layout_heads_lead(p->heads_off, p->heads_stride, p->slots_off,
+						    p->slots_stride));
 		ck_assert_uint_eq(p->first_block, blocks);
 		blocks += p->blocks;
 		weights[i] = (struct span){p->weights_off, p->weights_off + 4 * p->elems};
 		for (uint32_t s = 0; s < slots; s++, n++) {
 			ring[n].from = p->slots_off + s * p->slots_stride;
 			ring[n].to = ring[n].from + 4 * p->elems;
+			if (!p->pack) /* its head, too */
+				ring[n].from = p->heads_off + s * p->heads_stride;
 		}
 	}
 	ck_assert_uint_eq(blocks, t->blocks);
@@ -217,12 +222,12 @@ START_TEST(packs_lie_together)
 		ck_assert_uint_eq(p[i]->heads_off, p[1]->heads_off + 64 * (uint64_t)(i - 1));
 		ck_assert_uint_eq(p[i]->slots_off, p[1]->slots_off + 64 * (uint64_t)(i - 1));
 	}
-	ck_assert_uint_eq(p[1]->heads_off, p[0]->slots_off + slots * p[0]->slots_stride);
+	ck_assert_uint_eq(p[1]->heads_off, p[0]->heads_off + slots * p[0]->slots_stride);
 	ck_assert_uint_eq(p[1]->slots_off, p[1]->heads_off + slots * 3 * 64);
 	ck_assert_uint_eq(p[4]->heads_off, p[1]->slots_off + slots * p[1]->slots_stride);
-	ck_assert_uint_eq(p[4]->heads_stride, 64);
-	ck_assert_uint_eq(p[5]->heads_stride, 64);
-	ck_assert_uint_eq(p[5]->slots_stride, 64);
+	ck_assert_uint_eq(p[4]->heads_stride, 64 + 17 * 64);
+	ck_assert_uint_eq(p[5]->heads_stride, 64 + 64);
+	ck_assert_uint_eq(p[5]->slots_stride, 64 + 64);
 	table_destroy(t);
 }
 END_TEST

@@ -97,6 +97,42 @@ START_TEST(a_good_grant)
 }
 END_TEST
 
+/* Each head before its slot. */
+static void good_led(struct sample *s)
+{
+	good(s);
+	s->place[0].heads_stride = s->place[0].slots_stride = 64 + 320;
+	s->place[0].slots_off = 64 + 64;
+	s->place[1].heads_off = 64 + 2 * 384;
+	s->place[1].heads_stride = s->place[1].slots_stride = 64 + 64;
+	s->place[1].slots_off = s->place[1].heads_off + 64;
+	s->g.slot_mem.len = s->place[1].heads_off + 128 + 64 + 12;
+}
+
+START_TEST(heads_before_their_slots)
+{
+	struct sample s;
+
+	good_led(&s);
+	ck_assert_msg(grant_check(&s.g, need, 2) == 0, "%s", err_text());
+	s.g.slot_mem.len--;
+	ck_assert_int_eq(grant_check(&s.g, need, 2), -EPROTO);
+	ck_assert_msg(strstr(err_text(), "heads_off: 832 + 204 bytes; the region has 1035"), "%s",
+		      err_text());
+	good_led(&s);
+	s.place[0].heads_stride = s.place[0].slots_stride = 320; /* the next head is in the slot */
+	ck_assert_int_eq(grant_check(&s.g, need, 2), -EPROTO);
+	ck_assert_msg(strstr(err_text(), "slots_stride: 320; must be 344 at least"), "%s",
+		      err_text());
+	good_led(&s);
+	s.place[1].heads_off -= 64;
+	s.place[1].slots_off -= 64;
+	ck_assert_int_eq(grant_check(&s.g, need, 2), -EPROTO);
+	ck_assert_msg(strstr(err_text(), "heads_off: 768; what is before it ends at 792"), "%s",
+		      err_text());
+}
+END_TEST
+
 #define SPOIL(name, ...)                   \
 	static void name(struct sample *s) \
 	{                                  \
@@ -385,6 +421,7 @@ Suite *grant_suite(void)
 	tcase_add_test(c, a_slot_is_never_written_while_in_use);
 	tcase_add_test(c, credits_by_hand);
 	tcase_add_test(c, a_good_grant);
+	tcase_add_test(c, heads_before_their_slots);
 	tcase_add_loop_test(c, a_bad_grant, 0, sizeof(bad) / sizeof(bad[0]));
 	tcase_add_test(c, a_good_pack);
 	tcase_add_loop_test(c, a_bad_pack, 0, sizeof(bad_packs) / sizeof(bad_packs[0]));
