@@ -19,7 +19,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-enum { POLL_BATCH = 32 };
+enum {
+	POLL_BATCH = 32,
+	/* A follower's nap where credits come without an event. */
+	NAP_NS = 50 * NS_PER_US,
+};
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
@@ -196,8 +200,15 @@ void trainer_poll(gs_trainer *t)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 static void follow(gs_trainer *t, uint64_t deadline)
 {
+	if (!trainer_sleeps(t))
+		deadline = earlier(deadline, clock_ns() + NAP_NS);
 	t->followers++;
 	if (deadline == UINT64_MAX) {
 		pthread_cond_wait(&t->changed, &t->lock);
@@ -222,17 +233,14 @@ static int ms_until(uint64_t deadline)
 	return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static void lead(gs_trainer *t, uint64_t deadline)
 {
 	t->leader = true;
+	tp_cq_look_at(t->cq, t->lacks, t->lacks_was);
 	pthread_mutex_unlock(&t->lock);
 	tp_cq_wait(t->cq, ms_until(deadline));
 	pthread_mutex_lock(&t->lock);
+	tp_cq_look_at(t->cq, NULL, 0);
 	t->leader = false;
 	/* This thread may be satisfied now: somebody else must be able to lead. */
 	if (t->followers > 0)
@@ -244,6 +252,7 @@ int trainer_wait(gs_trainer *t, trainer_pred pred, void *arg, uint32_t timeout_m
 	uint64_t deadline = timeout_ms ? clock_ns() + timeout_ms * NS_PER_MS : UINT64_MAX;
 
 	for (;;) {
+		t->lacks = NULL;
 		if (pred(t, arg))
 			return 0;
 		if (t->err != 0)

@@ -39,8 +39,12 @@ bool push_credited(gs_param *p, uint64_t wanted)
 			trainer_breach(t);
 			return false;
 		}
-		if (credit < wanted && lead < wanted)
+		if (credit < wanted && lead < wanted) {
+			t->lacks = (const uint64_t *)(const void *)(t->link.mail +
+								    layout_credit_off(block));
+			t->lacks_was = credit;
 			return false;
+		}
 	}
 	return true;
 }
@@ -128,10 +132,11 @@ static bool nothing_to_send(const gs_param *p, uint64_t push)
 }
 
 /* Async: one answer a push and rail, when the last block that it carries is applied (by another it may
- * be applied later). Sync: the release answers. Initial weights are answered in both. */
+ * be applied later); none to who never sleeps, and so sees the credits themselves. Sync: the release
+ * answers. Initial weights are answered in both. */
 bool push_wants_answer(const gs_param *p, enum imm_kind kind)
 {
-	return kind == IMM_INIT || !trainer_is_sync(p->t);
+	return kind == IMM_INIT || (!trainer_is_sync(p->t) && trainer_sleeps(p->t));
 }
 
 struct layout_push_head push_head(const gs_param *p, uint32_t rows, uint32_t flags)

@@ -31,7 +31,8 @@
  *  4. What is polled from the server is checked when it is polled; what it writes into the mailbox,
  *     when it is read.
  *  5. While a call waits, what it waits for shows itself by an event, or another thread's
- *     trainer_changed().
+ *     trainer_changed(). Where no wait sleeps (GS_SPIN_FOREVER) credits come without an event: the
+ *     leader looks at the word that it lacks, and the others wake now and then.
  */
 #ifndef GS_TRAINER_TRAINER_H
 #define GS_TRAINER_TRAINER_H
@@ -211,6 +212,8 @@ struct gs_trainer {
 	pthread_cond_t changed;
 	bool leader;        /* a thread is in tp_cq_wait */
 	uint32_t followers; /* threads that wait for `changed` */
+	const uint64_t *lacks; /* the word in the mailbox that a trainer_pred found wanting */
+	uint64_t lacks_was;
 
 	unsigned forks; /* trainer_forks() when it was connected */
 	int err;        /* 0, or the negative errno that ended it all */
@@ -443,7 +446,7 @@ struct layout_push_head push_head(const gs_param *p, uint32_t rows, uint32_t fla
 bool push_head_changes(gs_param *p, uint32_t slot, const struct layout_push_head *head);
 int push_head_post(struct chain *chain, gs_param *p, uint32_t slot,
 		   const struct layout_push_head *head, uint32_t rails);
-/* The server answers when such a push is applied. */
+/* The server answers when such a push is applied: with an event, not only a credit. */
 bool push_wants_answer(const gs_param *p, enum imm_kind kind);
 /* Posts what lies in the slot of a dense push, but the blocks that are in. */
 int push_again(gs_param *p, uint64_t push, const struct layout_push_head *head);
@@ -597,6 +600,11 @@ static inline uint64_t param_weight_bytes(const gs_param *p)
 static inline bool param_reads_straight(const gs_param *p)
 {
 	return p->read_to != param_landing(p);
+}
+
+static inline bool trainer_sleeps(const gs_trainer *t)
+{
+	return t->spin_us != TP_SPIN_FOREVER;
 }
 
 static inline bool param_is_table(const gs_param *p)

@@ -52,6 +52,8 @@ struct tp_cq {
 	unsigned turn; /* the part that is polled first */
 	unsigned since_clock;
 	uint64_t next_look;
+	const uint64_t *word; /* tp_cq_look_at */
+	uint64_t word_was;
 	struct tp_event stash[STASH];
 	int stash_at, stash_end;
 	/* What epoll_wait gave and is being worked through; NULL where unwatched meanwhile. */
@@ -341,13 +343,24 @@ void tp_cq_wake(struct tp_cq *cq)
 	tp_cq_nudge(cq);
 }
 
-/* Polls until something is there, a wake, or `until`. */
+void tp_cq_look_at(struct tp_cq *cq, const uint64_t *word, uint64_t was)
+{
+	cq->word = word;
+	cq->word_was = was;
+}
+
+static bool word_moved(const struct tp_cq *cq)
+{
+	return cq->word && __atomic_load_n(cq->word, __ATOMIC_ACQUIRE) != cq->word_was;
+}
+
+/* Polls until something is there, the word moved, a wake, or `until`. */
 static bool poll_until(struct tp_cq *cq, uint64_t until)
 {
 	uint64_t yield_at = 0;
 
 	for (;;) {
-		if (fill_stash(cq) || take_wake(cq))
+		if (word_moved(cq) || fill_stash(cq) || take_wake(cq))
 			return true;
 		uint64_t now = clock_ns();
 

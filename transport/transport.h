@@ -197,6 +197,9 @@ int tp_cq_poll(struct tp_cq *cq, struct tp_event *ev, int max);
  * poll and going to sleep is closed (re-polled after arming). Returns 1 if a poll may find
  * something, 0 on timeout. Polling thread only. */
 int tp_cq_wait(struct tp_cq *cq, int timeout_ms);
+/* A wait that polls also ends when *word is not `was` any more, which no event need tell of (NULL: there is
+ * no word). One that sleeps does not see it. For all waits from here on. Polling thread only. */
+void tp_cq_look_at(struct tp_cq *cq, const uint64_t *word, uint64_t was);
 /* Ends a tp_cq_wait, now or the next one. Any thread; async-signal-safe. */
 void tp_cq_wake(struct tp_cq *cq);
 

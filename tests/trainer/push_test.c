@@ -179,6 +179,64 @@ START_TEST(async_pushes)
 }
 END_TEST
 
+/* Nothing but words of the mailbox: b's when somebody may wait for w's, and w's behind it. */
+static void bare_credits(struct fake *f)
+{
+	fake_up_to(f, STAGE_STARTED);
+	for (uint32_t b = 0; b < BLOCKS; b++)
+		ck_assert(!fake_expect_imm(f, IMM_GRAD).notify);
+	fake_gate(f, 1);
+	usleep(20000);
+	fake_credit(f, B_BLOCK, 1, false);
+	fake_gate(f, 2);
+	for (uint32_t b = W_BLOCKS; b > 0; b--)
+		fake_credit(f, b - 1, 1, false);
+	fake_serve(f);
+}
+
+struct waiter {
+	struct rig *r;
+	gs_param *p;
+};
+
+static void *wait_for_it(void *arg)
+{
+	struct waiter *w = arg;
+
+	ck_assert_int_eq(gs_wait_applied(w->r->t, w->p), 0);
+	return NULL;
+}
+
+/* Of two threads that wait one polls, and it may be either. */
+START_TEST(who_never_sleeps_sees_credits_without_an_event)
+{
+	struct rig r = {.f = {.mode = WIRE_ASYNC}};
+	struct waiter other = {.r = &r};
+	float w[W_ELEMS] = {0};
+	pthread_t thread;
+
+	fake_start(&r.f, bare_credits);
+	struct gs_options opt = rig_options(&r);
+	opt.spin_us = GS_SPIN_FOREVER;
+	opt.keepalive_ms = 0; /* nor does anything else come */
+	ck_ok(gs_connect(&opt, &r.t));
+	rig_declare(&r, NULL);
+	ck_ok(gs_start(r.t));
+	ck_ok(gs_push(r.t, r.w, w));
+	ck_ok(gs_push(r.t, r.b, w));
+	other.p = r.w;
+	ck_assert_int_eq(pthread_create(&thread, NULL, wait_for_it, &other), 0);
+	if (_i)
+		usleep(10000);
+	atomic_store(&r.f.allow, 1);
+	ck_ok(gs_wait_applied(r.t, r.b));
+	atomic_store(&r.f.allow, 2);
+	pthread_join(thread, NULL);
+	ck_ok(gs_wait_applied(r.t, r.w));
+	rig_down(&r);
+}
+END_TEST
+
 /* Credits come one by one, as the test allows them. */
 static void credits_on_demand(struct fake *f)
 {
@@ -481,6 +539,7 @@ Suite *push_suite(void)
 	tcase_add_test(c, a_late_release);
 	tcase_add_test(c, no_steps_in_async_mode);
 	tcase_add_test(c, async_pushes);
+	tcase_add_loop_test(c, who_never_sleeps_sees_credits_without_an_event, 0, 2);
 	tcase_add_test(c, a_push_waits_for_every_block);
 	tcase_add_test(c, the_buffer_is_the_slot);
 	tcase_add_test(c, more_blocks_than_room);

@@ -48,6 +48,23 @@ START_TEST(wake_before)
 }
 END_TEST
 
+/* A word that moves ends a wait that polls, now and then, and nothing else does. */
+START_TEST(a_word_that_is_looked_at)
+{
+	struct tp_cq *cq;
+	uint64_t word = 7;
+
+	ck_ok(tp_cq_create(TP_SPIN_FOREVER, &cq));
+	tp_cq_look_at(cq, &word, 7);
+	ck_assert_int_eq(tp_cq_wait(cq, 10), 0);
+	word = 8;
+	ck_assert_int_eq(tp_cq_wait(cq, -1), 1);
+	tp_cq_look_at(cq, NULL, 0);
+	ck_assert_int_eq(tp_cq_wait(cq, 10), 0);
+	tp_cq_destroy(cq);
+}
+END_TEST
+
 struct waker {
 	struct tp_cq *cq;
 	_Atomic uint32_t woken;
@@ -324,6 +341,7 @@ TCase *wake_tests(void)
 	tcase_set_timeout(t, 240);
 	tcase_add_test(t, timeouts);
 	tcase_add_test(t, wake_before);
+	tcase_add_test(t, a_word_that_is_looked_at);
 	tcase_add_test(t, wake_asleep);
 	tcase_add_test(t, wake_spinning);
 	tcase_add_test(t, imm_wakes_sleeper);
