@@ -22,18 +22,23 @@
  *     again after gs_reconnect waits for the same step, and reads all of them again.
  *
  * A trainer that sleeps is woken by the release, never by a version word. While there is something
- * that may move it wakes up now and then by itself.
+ * that may move it wakes up now and then by itself: often while much of it is mapped and moves.
  */
 #include "trainer/step_pull.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/spin.h"
 
-/* How long it sleeps at once: so many ms at first, and twice as long whenever nothing has moved. */
-enum { NAP_MS = 1, NAP_MAX_MS = 16 };
+/* How long it sleeps at once: so long at first, and twice as long whenever nothing has moved. */
+enum { NAP_US = 1000, NAP_MAX_US = 16000 };
+/* Updating so much takes longer than a doze, behind which it is in the cache still. Until less is left
+ * it does not poll, but leaves the processor to those who update. */
+#define FAR UINT64_C(4 << 20)
+#define DOZE_US 50
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
@@ -51,12 +56,14 @@ void step_pull_moved(struct step_pull *r)
 {
 	r->idle_since = 0;
 	r->yield_at = 0;
-	r->nap_ms = NAP_MS;
+	r->nap_us = r->unmoved >= FAR ? DOZE_US : NAP_US;
 }
 
 static bool may_spin(const struct step_pull *r, uint64_t now)
 {
-	return r->t->spin_us == TP_SPIN_FOREVER ||
+	if (r->t->spin_us == TP_SPIN_FOREVER)
+		return true;
+	return r->unmoved < FAR &&
 	       now - r->idle_since < (uint64_t)r->t->spin_us * NS_PER_US;
 }
 
@@ -74,11 +81,27 @@ static int look(struct step_pull *r, uint64_t now)
 	return t->err ? trainer_error(t) : 0;
 }
 
+/* Too short to be woken from. */
+static int doze(struct step_pull *r)
+{
+	const struct timespec time = {.tv_nsec = r->nap_us * 1000L};
+	gs_trainer *t = r->t;
+
+	pthread_mutex_unlock(&t->lock);
+	nanosleep(&time, NULL);
+	pthread_mutex_lock(&t->lock);
+	trainer_poll(t);
+	return t->err ? trainer_error(t) : 0;
+}
+
 static int nap(struct step_pull *r)
 {
-	int rc = trainer_wait(r->t, is_over, r, r->nap_ms, "the step's release");
+	uint32_t most = r->unmoved >= FAR ? NAP_US : NAP_MAX_US;
+	int rc = r->nap_us < NAP_US ? doze(r)
+				    : trainer_wait(r->t, is_over, r, r->nap_us / 1000,
+						   "the step's release");
 
-	r->nap_ms = r->nap_ms < NAP_MAX_MS ? 2 * r->nap_ms : NAP_MAX_MS;
+	r->nap_us = 2 * r->nap_us < most ? 2 * r->nap_us : most;
 	return rc == -ETIMEDOUT ? 0 : rc;
 }
 
@@ -258,6 +281,7 @@ static void take_blocks(struct step_pull *r, struct stretch *s, uint32_t k, uint
 	const uint8_t *from = p->t->link.weights_map + p->weights_off + at;
 
 	p->pulled = end;
+	r->unmoved -= count * p->weight_size;
 	if (r->view)
 		r->view(r->ctx, k, first, count, from);
 	else
@@ -367,7 +391,7 @@ static int rest_mapped(struct step_pull *r)
 static int check_mapped(struct step_pull *r)
 {
 	gs_trainer *t = r->t;
-	uint64_t bytes = 0, list = ++t->lists;
+	uint64_t list = ++t->lists;
 
 	for (uint32_t k = 0; k < r->pull.n; k++) {
 		gs_param *p = r->pull.param[k];
@@ -383,9 +407,9 @@ static int check_mapped(struct step_pull *r)
 		p->listed = list;
 		p->pulled = 0;
 		r->pull.by_queue |= p->by_queue;
-		bytes += p->weight_size * p->elems;
+		r->unmoved += p->weight_size * p->elems;
 	}
-	r->pull.large = bytes >= PULL_LARGE;
+	r->pull.large = r->unmoved >= PULL_LARGE;
 	r->left = r->pull.n;
 	return 0;
 }

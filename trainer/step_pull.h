@@ -17,9 +17,10 @@ struct step_pull {
 	uint32_t first;      /* of the list: what is before it is here, or can't move */
 	uint32_t at;         /* mapped: where the next look begins */
 	uint32_t left;       /* mapped: parameters that are not here whole */
+	uint64_t unmoved;    /* mapped: bytes that are not here */
 	uint64_t idle_since; /* clock_ns(); 0: something has moved */
 	uint64_t yield_at;   /* next, while nothing moves */
-	uint32_t nap_ms;
+	uint32_t nap_us;
 };
 
 /* The step is released. A breach shows as the trainer's error. */
