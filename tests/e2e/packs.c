@@ -371,6 +371,32 @@ START_TEST(factors_in_turns)
 }
 END_TEST
 
+/* Whose pushes, and of which parameters, is told as if each had been pushed by itself. */
+START_TEST(what_is_not_finite)
+{
+	struct gs_counts counts = {.size = sizeof(counts)};
+	float bad[LIST_ELEMS] = {0}, w[LIST_ELEMS];
+	struct listed l;
+
+	open_list(&l, false);
+	bad[LIST_ELEMS - 1] = INFINITY;
+	l.grad[2] = l.grad[4] = bad;
+	ok(gs_push_many(l.t, l.p, l.grad, LIST));
+	ok(gs_step_end(l.t));
+	ok(gs_get_counts(l.t, &counts));
+	must(counts.nonfinite == 2, "%llu", (unsigned long long)counts.nonfinite);
+	for (uint32_t i = 0; i < LIST; i++) {
+		bool odd = i == 2 || i == 4;
+
+		ok(gs_pull(l.t, l.p[i], GS_RELAXED, w));
+		must((isinf(w[LIST_ELEMS - 1]) != 0) == odd, "parameter %u", i);
+		must(w[0] == (odd ? -1 : -2), "parameter %u is %g", i, (double)w[0]);
+	}
+	gs_close(l.t);
+	bed_stop(&l.bed);
+}
+END_TEST
+
 /* ---- connections that are cut -------------------------------------------------------------------- */
 
 enum { FEW = 20, FEW_ELEMS = 5 };
@@ -497,15 +523,20 @@ struct scene {
 };
 
 /* Four lines of ten floats, a pack of 3 · 64 + 40 bytes; blocks 0 to 3, the pack is 4. */
+static void declare_pack(struct wire_param p[RAW_PACK])
+{
+	for (int i = 0; i < RAW_PACK; i++) {
+		p[i] = raw_lines[1];
+		snprintf(p[i].name, sizeof(p[i].name), "p%d", i);
+	}
+}
+
 static void open_scene(struct scene *s, enum srv_mode mode)
 {
 	struct srv_options opt = bed_options(2, mode);
 	struct wire_param p[RAW_PACK];
 
-	for (int i = 0; i < RAW_PACK; i++) {
-		p[i] = raw_lines[1];
-		snprintf(p[i].name, sizeof(p[i].name), "p%d", i);
-	}
+	declare_pack(p);
 	bed_start(&s->bed, &opt);
 	raw_join_with(&s->good, s->bed.uri, 0, p, RAW_PACK);
 	raw_join_with(&s->bad, s->bed.uri, 1, p, RAW_PACK);
@@ -656,6 +687,82 @@ START_TEST(a_bad_pack)
 }
 END_TEST
 
+/* ---- packs of those who are gone --------------------------------------------------------------- */
+
+/* What came as one is in the kept words of each, and is not taken again, whichever way. */
+START_TEST(a_pack_that_is_kept)
+{
+	struct srv_options opt = bed_options(2, SRV_SYNC);
+	struct wire_param p[RAW_PACK];
+	struct raw good, bad, back;
+	struct bed bed;
+
+	opt.on_loss = SRV_LOSS_WAIT;
+	opt.loss_wait_ms = 300000;
+	bed_start(&bed, &opt);
+	declare_pack(p);
+	raw_join_with(&good, bed.uri, 0, p, RAW_PACK);
+	raw_join_with(&bad, bed.uri, 1, p, RAW_PACK);
+	raw_wait_start(&good);
+	raw_wait_start(&bad);
+	if (_i < 3)
+		push_pack(&bad, RAW_PACK, 1, PACK_LEN, 3);
+	else
+		raw_gradient(&bad, 2, 0, 1, 3, false);
+	nap_us(20000);
+	raw_close(&bad);
+	bed_wait_lost(&bed, 1);
+	raw_join_with(&back, bed.uri, 1, p, RAW_PACK);
+	for (uint32_t b = 0; b < RAW_PACK; b++)
+		must(raw_kept(&back, b) == (_i < 3 || b == 2), "kept word of block %u", b);
+	raw_wait_start(&back);
+	if (_i == 0 || _i == 3) {
+		push_pack(&back, RAW_PACK, 1, PACK_LEN, 3);
+		RAW_ENDS(&back, WIRE_E_PROTOCOL, _i ? "block 2" : "block 0",
+			 "second gradient in step 1");
+	} else if (_i == 1) {
+		raw_gradient(&back, 2, 0, 1, 3, false);
+		RAW_ENDS(&back, WIRE_E_PROTOCOL, "block 2", "second gradient in step 1");
+	} else {
+		raw_barrier(&back, 1);
+		push_pack(&good, RAW_PACK, 1, PACK_LEN, 1);
+		raw_barrier(&good, 1);
+		raw_wait_release(&good, 1);
+		for (uint32_t b = 0; b < RAW_PACK; b++)
+			must(pulled(&good, b) == -2, "block %u is %g", b,
+			     (double)pulled(&good, b));
+		raw_close(&back);
+	}
+	raw_close(&good);
+	bed_stop(&bed);
+}
+END_TEST
+
+/* Who has sent all but the barrier is late, and no gradient is missing. */
+START_TEST(a_late_barrier)
+{
+	struct srv_options opt = bed_options(2, SRV_SYNC);
+	struct wire_param p[RAW_PACK];
+	struct raw r[2];
+	struct bed bed;
+
+	opt.on_straggler = SRV_STRAGGLER_STOP;
+	opt.straggler_ms = 300;
+	bed_start(&bed, &opt);
+	declare_pack(p);
+	for (int i = 0; i < 2; i++)
+		raw_join_with(&r[i], bed.uri, i, p, RAW_PACK);
+	for (int i = 0; i < 2; i++)
+		raw_wait_start(&r[i]);
+	push_pack(&r[1], RAW_PACK, 1, PACK_LEN, 3);
+	raw_barrier(&r[0], 1);
+	RAW_ENDS(&r[0], WIRE_E_SHUTDOWN, "stopping");
+	BED_FAILS(&bed, ETIME, "trainer 1", "straggler", "step 1");
+	must(!strstr(bed.text, "no gradient"), "%s", bed.text);
+	raw_free(&r[1]);
+}
+END_TEST
+
 /* Nobody has to be woken, so credits wait for one another: of one block behind itself, of a pack behind its
  * parts. Under faults there is no room for some of them, and each must be told of all the same. */
 START_TEST(credits_that_wake_nobody)
@@ -754,6 +861,9 @@ TCase *packs_case(void)
 	tcase_add_test(t, one_twice);
 	tcase_add_loop_test(t, twice_in_a_step, 0, 2);
 	tcase_add_loop_test(t, factors_in_turns, 0, 2);
+	tcase_add_test(t, what_is_not_finite);
+	tcase_add_loop_test(t, a_pack_that_is_kept, 0, 4);
+	tcase_add_test(t, a_late_barrier);
 	tcase_add_loop_test(t, cut_within_a_step, 0, 6);
 	tcase_add_loop_test(t, a_bad_pack, 0, 2 * ACTS);
 	return t;
