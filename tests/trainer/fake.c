@@ -694,3 +694,33 @@ void rig_seen(struct rig *r, int n)
 		usleep(100);
 	}
 }
+
+void rig_up_for(struct rig *r, enum wire_mode mode, void (*script)(struct fake *f),
+		   uint32_t reconnect_ms)
+{
+	r->f.mode = mode;
+	fake_start(&r->f, script);
+	struct gs_options opt = rig_options(r);
+	opt.reconnect_ms = reconnect_ms;
+	ck_ok(gs_connect(&opt, &r->t));
+	rig_declare(r, NULL);
+	ck_ok(gs_start(r->t));
+}
+
+void rig_be_lost(struct rig *r)
+{
+	float w[W_ELEMS];
+	int rc;
+
+	while ((rc = gs_pull(r->t, r->w, GS_RELAXED, w)) == 0)
+		usleep(100);
+	ck_assert_int_eq(rc, -ECONNRESET);
+}
+
+void fake_end_for_good(struct fake *f)
+{
+	fake_up_to(f, STAGE_STARTED);
+	fake_drop(f);
+	tp_listener_destroy(f->listener);
+	f->listener = NULL;
+}

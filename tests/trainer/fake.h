@@ -137,6 +137,9 @@ void fake_serve(struct fake *f);
 /* One event of it; false when the connection is over. */
 bool fake_serve_one(struct fake *f, const struct tp_event *ev);
 
+/* A script: it starts, is gone, and nobody is there after it. */
+void fake_end_for_good(struct fake *f);
+
 /* Waits until the test has allowed n. */
 void fake_gate(struct fake *f, int n);
 
@@ -173,6 +176,11 @@ int rig_try_declare(struct rig *r, const float *init_data);
 void rig_declare(struct rig *r, const float *init_data);
 /* A fake with this script, connected and started. */
 void rig_up(struct rig *r, enum wire_mode mode, void (*script)(struct fake *f));
+/* The same, with this limit on gs_reconnect. */
+void rig_up_for(struct rig *r, enum wire_mode mode, void (*script)(struct fake *f),
+		uint32_t reconnect_ms);
+/* Until the loss is seen. */
+void rig_be_lost(struct rig *r);
 /* gs_close, and the fake's end. */
 void rig_down(struct rig *r);
 /* Waits until the fake saw n gradients. */
@@ -191,6 +199,9 @@ Suite *hostile_suite(void);
 Suite *threads_suite(void);
 Suite *kept_suite(void);
 Suite *reconnect_suite(void);
+TCase *reconnect_talk_case(void);
+TCase *reconnect_rewound_case(void);
+TCase *reconnect_states_case(void);
 Suite *silence_suite(void);
 Suite *checkpoint_suite(void);
 
