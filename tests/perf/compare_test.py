@@ -52,6 +52,7 @@ class Figures(unittest.TestCase):
         self.assertTrue(probes_agree(50, 60))
         self.assertFalse(probes_agree(50, 63))
         self.assertFalse(probes_agree(50, None))
+        self.assertFalse(probes_agree(None, None))
 
     def test_rounds_whose_probe_moved_are_left_out(self):
         case, s = Case("a", 4096), Samples()
