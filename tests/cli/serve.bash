@@ -86,6 +86,10 @@ said "$err" 'weights in 4 KiB pages'
 status=0
 "$gradslot" bench step --size 8M --iters 2 --rounds 1 --duration 0 \
     --huge-pages require >"$out" 2>"$err" || status=$?
+possible=$("$gradslot" doctor --json | jq .huge_pages.possible)
+if [[ $status == 0 && $possible != true ]]; then
+    fail "huge pages are required, there are none, and it went on"
+fi
 if [[ $status != 0 ]]; then
     said "$err" 'huge pages are required'
     said "$err" vm.nr_hugepages
