@@ -34,6 +34,32 @@ int pull_read_bytes(struct chain *chain, gs_param *p, uint64_t at, uint64_t len,
 		   });
 }
 
+static int read_in_pieces(struct chain *chain, gs_param *p, uint64_t at, uint64_t end, uint64_t piece,
+			  uint8_t rail)
+{
+	int rc = 0;
+
+	for (; rc == 0 && at < end; at += piece)
+		rc = pull_read_bytes(chain, p, at, end - at < piece ? end - at : piece, rail, 0);
+	return rc;
+}
+
+/* Rail by rail, so that each gets its own as one chain. */
+int pull_read_blocks(struct chain *chain, gs_param *p, uint32_t first, uint32_t end, uint64_t piece)
+{
+	uint32_t rails = p->t->link.rails;
+	int rc = 0;
+
+	if (rails == 1)
+		return read_in_pieces(chain, p, block_at(p, first), block_at(p, end), piece, 0);
+	for (uint32_t k = 0; k < rails; k++) {
+		for (uint32_t i = first + k; rc == 0 && i < end; i += rails)
+			rc = read_in_pieces(chain, p, block_at(p, i), block_at(p, i + 1), piece,
+					    trainer_rail(p->t, p->first_block + i));
+	}
+	return rc;
+}
+
 int pull_read_words(struct chain *chain, gs_param *p, uint32_t first, uint32_t end,
 		    enum pull_scratch which, unsigned flags)
 {

@@ -6,8 +6,9 @@
  * and a piece that landed where it has to be copied out is, while those behind it are still coming.
  * A parameter that is read straight to where it is wanted is a run of its own.
  *
- * All READs of a run take one rail, where they end in the order in which they were posted: so counting is
- * enough to know which pieces are there. A run's READs are counted at its first parameter.
+ * Of one rail READs end in the order in which they were posted: so counting is enough to know which pieces
+ * are there. Of several, a parameter's blocks are read by theirs, and all is waited for; a run of several
+ * parameters takes its first block's. A run's READs are counted at its first parameter.
  */
 #include "trainer/trainer.h"
 
@@ -92,12 +93,10 @@ static int read_words(struct chain *chain, const struct pull *pull)
 static int read_run(struct chain *chain, const struct pull *pull, const struct run *run)
 {
 	gs_param *p = pull->param[run->first];
-	uint8_t rail = trainer_rail(p->t, p->first_block);
-	int rc = 0;
 
-	for (uint64_t at = 0; rc == 0 && at < run->bytes; at += run->piece)
-		rc = pull_read_bytes(chain, p, at, piece_len(run, at), rail, 0);
-	return rc;
+	if (run->end > run->first + 1)
+		return pull_read_bytes(chain, p, 0, run->bytes, trainer_rail(p->t, p->first_block), 0);
+	return pull_read_blocks(chain, p, 0, p->blocks, run->piece);
 }
 
 static int read_all(gs_trainer *t, const struct pull *pull)
@@ -142,12 +141,13 @@ static void take_piece(const struct pull *pull, const struct run *run, uint64_t 
 /* Each piece when it is there, without the lock: those behind it come meanwhile. */
 static int take_run(gs_trainer *t, const struct pull *pull, const struct run *run)
 {
-	struct awaited a = {pull->param[run->first], (run->bytes - 1) / run->piece};
+	uint64_t behind = t->link.rails == 1 ? (run->bytes - 1) / run->piece : 0;
+	struct awaited a = {pull->param[run->first], behind};
 	int rc = 0;
 
 	if (param_reads_straight(a.p))
 		return 0;
-	for (uint64_t at = 0; rc == 0 && at < run->bytes; at += run->piece, a.left--) {
+	for (uint64_t at = 0; rc == 0 && at < run->bytes; at += run->piece, a.left -= a.left > 0) {
 		rc = trainer_wait(t, has_come, &a, 0, "weights");
 		pthread_mutex_unlock(&t->lock);
 		if (rc == 0)

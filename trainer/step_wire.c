@@ -15,8 +15,8 @@
  */
 #define PAUSE_NS     (16 * NS_PER_US)
 #define PAUSE_MAX_NS (1024 * NS_PER_US)
-/* One READ: the copy of it goes on beside the next. */
-#define RUN_BYTES (UINT64_C(1) << 20)
+/* Of one READ. */
+#define READ_BYTES (UINT64_C(1) << 20)
 
 /* ---- READs ----------------------------------------------------------------------------------- */
 
@@ -48,20 +48,10 @@ static int read_words(struct step_pull *r, struct chain *chain, bool rest)
 /* Blocks up to `end`. */
 static int read_blocks(struct chain *chain, gs_param *p, uint32_t end)
 {
-	uint64_t run = RUN_BYTES / (p->block_elems * p->weight_size);
-	uint8_t rail = trainer_rail(p->t, p->first_block);
-	int rc = 0;
+	uint32_t first = p->pulled;
 
-	if (run == 0)
-		run = 1;
-	while (rc == 0 && p->pulled < end) {
-		uint32_t to = run < end - p->pulled ? p->pulled + (uint32_t)run : end;
-
-		rc = pull_read_bytes(chain, p, block_at(p, p->pulled),
-				     block_at(p, to) - block_at(p, p->pulled), rail, 0);
-		p->pulled = to;
-	}
-	return rc;
+	p->pulled = end;
+	return pull_read_blocks(chain, p, first, end, READ_BYTES);
 }
 
 /* Those that the words which were read last tell of. The number of READs, or an error. */

@@ -568,10 +568,13 @@ enum { PULL_TRIES = 8 };
 /* Where version words are read to. */
 enum pull_scratch { PULL_BEFORE, PULL_AFTER };
 
-/* With the lock, and p taken: a READ of [at, at + len) of p's weights, and beyond them of those that lie
- * behind; of the version words of any blocks first .. end-1, by the first's rail. Both count as p's. */
+/* With the lock, and p taken. All count as p's. A READ of [at, at + len) of p's weights, and beyond them of
+ * those that lie behind. */
 int pull_read_bytes(struct chain *chain, gs_param *p, uint64_t at, uint64_t len, uint8_t rail,
 		    unsigned flags);
+/* READs of its blocks first .. end-1 by their rails, each of `piece` bytes at most. */
+int pull_read_blocks(struct chain *chain, gs_param *p, uint32_t first, uint32_t end, uint64_t piece);
+/* Of the version words of any blocks first .. end-1, by the first's rail. */
 int pull_read_words(struct chain *chain, gs_param *p, uint32_t first, uint32_t end,
 		    enum pull_scratch which, unsigned flags);
 /* Where words from before land: of p's first block. */

@@ -7,7 +7,14 @@
 #include <errno.h>
 
 #include "harness.h"
+#include "transport/bundle_own.h"
 #include "transport/verbs/verbs.h"
+
+/* A rail of it is verbs' own. */
+static struct conn *verbs_rail(struct tp_conn *conn)
+{
+	return conn_of(conn->limits.rails > 1 ? ((struct bundle *)conn)->rail[0] : conn);
+}
 
 void wire_cut(struct tp_conn *conn)
 {
@@ -15,8 +22,8 @@ void wire_cut(struct tp_conn *conn)
 		tp_conn_close(conn);
 		return;
 	}
-	qp_set_error(conn_of(conn)); /* now, not when somebody polls */
-	conn_fail(conn_of(conn), UNLOCKED, -ECONNRESET, "cut by a test");
+	qp_set_error(verbs_rail(conn)); /* now, not when somebody polls */
+	conn_fail(verbs_rail(conn), UNLOCKED, -ECONNRESET, "cut by a test");
 }
 
 bool wire_lends(void)
@@ -32,5 +39,5 @@ bool wire_lends(void)
 
 bool wire_reads_straight(struct tp_conn *conn)
 {
-	return wire_lends() && conn->limits.rails == 1 && !conn_of(conn)->dev->iwarp;
+	return wire_lends() && conn->limits.rails == 1 && !verbs_rail(conn)->dev->iwarp;
 }

@@ -416,6 +416,8 @@ struct wire_grant fake_lay_out(struct fake *f)
 	g.blocks = f->blocks;
 	g.weights = (struct wire_ref){w.addr, w.len, w.key, .more = w.more};
 	g.slot_mem = (struct wire_ref){s.addr, s.len, s.key, .more = s.more};
+	memcpy(g.weights.more_key, w.more_key, sizeof(w.more_key));
+	memcpy(g.slot_mem.more_key, s.more_key, sizeof(s.more_key));
 	return g;
 }
 
@@ -453,6 +455,7 @@ static void take_attach(struct fake *f)
 	fake_expect(f, WIRE_ATTACH);
 	struct wire_ref *r = &f->msg.attach.mailbox;
 	struct tp_ref ref = {r->addr, r->len, r->key, .more = r->more};
+	memcpy(ref.more_key, r->more_key, sizeof(ref.more_key));
 	ck_tp(tp_attach(f->conn, &ref, TP_PEER_WRITE, ref.len, &f->mailbox));
 	ck_assert_uint_ge(ref.len, f->place[f->n - 1].landing_off + 4 * f->place[f->n - 1].elems);
 }

@@ -124,6 +124,35 @@ START_TEST(versions_and_the_view)
 }
 END_TEST
 
+/* Blocks are dealt out over the rails, and so is reading them. _i: how many rails. */
+START_TEST(by_all_rails)
+{
+	struct rig r = {.f = {.mode = 0}};
+	float w[W_ELEMS], b[B_ELEMS];
+	gs_param *p[2];
+	void *dst[2] = {w, b};
+
+	wrap_rails((uint32_t)_i);
+	rig_up(&r, WIRE_ASYNC, serve_filled);
+	p[0] = r.w;
+	p[1] = r.b;
+	for (int how = GS_RELAXED; fake_unmapped && how <= GS_CONSISTENT; how++) {
+		memset(w, 0, sizeof(w));
+		wrap_reads_begin();
+		ck_ok(gs_pull(r.t, r.w, (enum gs_consistency)how, w));
+		wrap_reads_end();
+		check_w(w);
+		ck_assert_uint_eq(wrap_read_rails(), _i == 2 ? 3 : (1u << W_BLOCKS) - 1);
+		memset(w, 0, sizeof(w));
+		ck_ok(gs_pull_many(r.t, p, dst, 2, (enum gs_consistency)how));
+		check_w(w);
+		ck_assert_float_eq(b[2], 3002);
+	}
+	wrap_rails(1);
+	rig_down(&r);
+}
+END_TEST
+
 /* ---- ordered --------------------------------------------------------------------------------- */
 
 START_TEST(ordered_sees_own_pushes)
@@ -311,6 +340,7 @@ Suite *pull_suite(void)
 	tcase_add_loop_test(c, each_way, 0, 3);
 	tcase_add_loop_test(c, what_was_seen, 0, 2);
 	tcase_add_test(c, one_parameter_twice);
+	tcase_add_loop_test(c, by_all_rails, 2, 5);
 	tcase_add_test(c, versions_and_the_view);
 	tcase_add_test(c, ordered_sees_own_pushes);
 	tcase_add_test(c, ordered_keeps_the_barrier_word);

@@ -35,6 +35,7 @@ void *__wrap_tp_remote_map(const struct tp_remote *remote)
 
 static _Thread_local char reads[64];
 static _Thread_local size_t n_reads;
+static _Thread_local unsigned read_rails;
 static _Thread_local bool watching;
 static _Thread_local int cut_after = -1;
 static _Thread_local struct tp_conn *cut;
@@ -44,6 +45,7 @@ void wrap_reads_begin(void)
 {
 	memset(reads, 0, sizeof(reads));
 	n_reads = 0;
+	read_rails = 0;
 	watching = true;
 }
 
@@ -51,6 +53,11 @@ const char *wrap_reads_end(void)
 {
 	watching = false;
 	return reads;
+}
+
+unsigned wrap_read_rails(void)
+{
+	return read_rails;
 }
 
 void wrap_cut_after(int ops)
@@ -76,6 +83,8 @@ static void note(const struct tp_op *op)
 		beats++;
 		return;
 	}
+	if (watching && op->kind == TP_OP_READ && op->len != 8)
+		read_rails |= 1u << op->rail;
 	if (!watching || op->kind != TP_OP_READ || n_reads + 2 >= sizeof(reads))
 		return;
 	if (op->flags & TP_F_FENCE)
@@ -169,14 +178,23 @@ unsigned wrap_knocks(uint64_t *shortest)
 	return knocks;
 }
 
+static _Thread_local uint32_t rails = 1;
+
+void wrap_rails(uint32_t n)
+{
+	rails = n;
+}
+
 int __wrap_tp_connect(const char *uri, const struct tp_options *opt, struct tp_cq *cq, void *user,
 		      struct tp_conn **out)
 {
+	struct tp_options own = *opt;
 	uint64_t now = clock_ns();
 
 	if (knocks++ > 0 && now - last_knock < shortest_pause)
 		shortest_pause = now - last_knock;
-	int rc = __real_tp_connect(uri, opt, cq, user, out);
+	own.rails = rails;
+	int rc = __real_tp_connect(uri, &own, cq, user, out);
 	last_knock = clock_ns();
 	return rc;
 }

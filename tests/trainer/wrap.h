@@ -16,6 +16,8 @@ extern bool fake_unmapped;
  */
 void wrap_reads_begin(void);
 const char *wrap_reads_end(void);
+/* The rails, bit by bit, that those but of version words took. */
+unsigned wrap_read_rails(void);
 
 /* After so many more ops with immediate data the connection ends: what was posted arrives, and no
  * post takes any more. -1: never. */
@@ -29,6 +31,9 @@ void wrap_silence(bool silent);
 bool wrap_saw_end(void);
 /* Beats that were posted. */
 unsigned wrap_beats(void);
+
+/* How many rails connections have from here on. */
+void wrap_rails(uint32_t rails);
 
 /* Connections that were tried, and the shortest time between two of them, in ns. */
 void wrap_knocks_begin(void);
