@@ -9,6 +9,7 @@
 #include "cli/json.h"
 #include "cli/plot.h"
 #include "cli/progress.h"
+#include "perf/loops.h"
 #include "perf/percentile.h"
 #include "perf/probe.h"
 
@@ -23,7 +24,7 @@
 static const double moved_ratio = 1.25;
 
 const char *const bench_modes[] = {"async", "sync", NULL};
-const char *const bench_reads[] = {"relaxed", "consistent", "ordered", "view", NULL};
+const char *const bench_reads[] = {"relaxed", "consistent", "ordered", "view", "none", NULL};
 
 struct bench_frame bench_frame_default(const struct peer_loop *loop)
 {
@@ -420,6 +421,8 @@ static int check(struct bench_frame *f, const struct opt_command *cmd)
 		return opt_usage(cmd,
 				 "--read view goes with shm only: over rdma there is nothing to "
 				 "read in place");
+	if (f->read == PEER_NOTHING && f->loop != &perf_latency)
+		return opt_usage(cmd, "--read none goes with latency only: elsewhere it is what is timed");
 	if (f->rounds > f->iters)
 		return opt_usage(cmd, "--rounds %" PRId64 " is more than --iters %" PRId64,
 				 f->rounds, f->iters);

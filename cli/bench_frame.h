@@ -99,7 +99,8 @@ extern const char *const bench_modes[], *const bench_reads[];
 	 .help = "push from ordinary memory instead of the gradient buffer"}
 #define BENCH_READ_LINE(f) \
 	{"read", OPT_CHOICE, &(f).read, "HOW", \
-	 "relaxed, consistent or ordered pulls, or view: in place (shm only)", .choices = bench_reads}
+	 "relaxed, consistent or ordered pulls; view: in place (shm only); none (latency)", \
+	 .choices = bench_reads}
 /* clang-format on */
 
 /* Returns OPT_RUN, or the status to exit with. */

@@ -230,6 +230,8 @@ int peer_pull(struct peer *p)
 	static const enum gs_consistency hows[] = {GS_RELAXED, GS_CONSISTENT, GS_ORDERED};
 	int rc = 0;
 
+	if (p->config->read == PEER_NOTHING)
+		return 0;
 	if (p->config->read == PEER_VIEW) {
 		read_in_place(p);
 		return 0;

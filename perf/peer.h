@@ -34,7 +34,7 @@ enum {
 #define PEER_RATE     0x1p-10f
 #define PEER_UNIT     (PEER_GRADIENT * PEER_RATE)
 
-enum peer_read { PEER_RELAXED, PEER_CONSISTENT, PEER_ORDERED, PEER_VIEW };
+enum peer_read { PEER_RELAXED, PEER_CONSISTENT, PEER_ORDERED, PEER_VIEW, PEER_NOTHING };
 
 struct peer_config {
 	const char *uri;

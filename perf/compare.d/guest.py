@@ -15,12 +15,15 @@ SIZES = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20]
 QUICK_SIZES = [4 << 10, 64 << 10, 1 << 20]
 DEPTH = 8
 SMALL = 8
-TESTS = ("write_lat", "latency", "write_bw", "push", "read_bw", "pull")
+TESTS = ("write_lat", "latency", "update", "pulled", "write_bw", "push", "read_bw", "pull")
 # What is compared with one another stands together.
 SHOWN = [
     ("write_lat", "ib_write_lat, one way", "us"),
     ("there_and_back", "ib_write_lat, there and 8 bytes back", "us"),
     ("latency", "gradslot push until applied", "us"),
+    ("update", "of it the update of the last block", "us"),
+    ("without_update", "the same without", "us"),
+    ("pulled", "gradslot push until applied, weights pulled in between", "us"),
     ("write_bw", "ib_write_bw, a message", "us"),
     ("push", "gradslot push, a gradient", "us"),
     ("read_bw", "ib_read_bw, a message", "us"),
@@ -86,7 +89,18 @@ def file_rows(rows):
             if f"{case.size}/{number}" in back:
                 both = Sample(sample.us + back[f"{case.size}/{number}"])
                 samples.add(Case("there_and_back", case.size), number, both)
+    take_off_updates(samples)
     return samples, not_run
+
+
+def take_off_updates(samples):
+    """Of each round's latency the update that was measured in it."""
+    for case in [c for c in samples.by_case if c.subject == "latency"]:
+        updates = samples.of(Case("update", case.size))
+        for number, sample in samples.of(case).items():
+            if number in updates and updates[number].us < sample.us:
+                without = Sample(sample.us - updates[number].us)
+                samples.add(Case("without_update", case.size), number, without)
 
 
 def measure(options):

@@ -11,11 +11,13 @@ sys.dont_write_bytecode = True
 
 import perftest  # noqa: E402
 from command import NotRun, end, run, run_json, start  # noqa: E402
-from subjects import GRADSLOT  # noqa: E402
+from subjects import GRADSLOT, REFERENCE  # noqa: E402
 
 PORT = 18700
 # What comes back when a gradient has been applied: a credit.
 SMALL = 8
+# A block, by default: only the last one's update comes behind the wire's time.
+BLOCK = 256 << 10
 # perftest polls, so gradslot does.
 POLLING = ["--spin", "forever", "--workers", "0"]
 
@@ -93,10 +95,20 @@ def bench(o, what, size, iters, more):
     return points[0]
 
 
-def latency(o, size):
+def until_applied(read):
     """Until the trainer knows that its gradient was applied: there and back."""
-    us = bench(o, "latency", size, count(o, size, 5e6, 10, 500), [])["us"]["applied"]
-    return {"us": us["p50"], "p99_us": us["p99"]}
+
+    def measure(o, size):
+        iters = count(o, size, 5e6, 10, 500)
+        us = bench(o, "latency", size, iters, ["--read", read])["us"]["applied"]
+        return {"us": us["p50"], "p99_us": us["p99"]}
+
+    return measure
+
+
+def update(o, size):
+    """What the last block's takes alone."""
+    return {"us": run_json([REFERENCE, "floor", min(size, BLOCK), "sgd", 1, 30, 1])["update_us"]}
 
 
 def push(o, size):
@@ -116,7 +128,9 @@ def pull(o, size):
 
 TESTS = {
     "write_lat": write_lat,
-    "latency": latency,
+    "latency": until_applied("none"),
+    "update": update,
+    "pulled": until_applied("relaxed"),
     "write_bw": bandwidth("write_bw"),
     "push": push,
     "read_bw": bandwidth("read_bw"),

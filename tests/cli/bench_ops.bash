@@ -35,6 +35,8 @@ ops latency round post applied pull -- --mode sync --trainers 1,2 --copy --read 
 json '[.points[].trainers] == [1, 2] and .config.copy and .config.read == "view"'
 ops latency round post applied pull -- --size 1K:4K --params 3 --many --read ordered --rounds 2 --workers 0
 json '[.points[].bytes] == [1024, 2048, 4096] and .config.workers == 0'
+ops latency round post applied pull -- --read none
+json '.config.read == "none" and all(.points[].us; .pull.p50 < .post.min)'
 
 ops push push -- --size 4K --params 1,5 --depth 8 --trainers 2
 json '.config.depth == 8 and .unit == "gradients"'
@@ -175,6 +177,7 @@ wrong 'one number of --trainers' push --connect shm:x --trainers 1,2
 wrong 'one too many' push --uri shm:x --address 10.0.0.1
 wrong 'one too many' push --uri shm:x --connect shm:y
 wrong '--transport rdma only' push --address 10.0.0.1
+wrong '--read none' pull --read none
 wrong '--read view' pull --transport rdma --read view
 wrong '--read view' pull --connect rdma://10.0.0.1:1 --read view
 wrong '--rounds 3' push --iters 2 --rounds 3

@@ -203,6 +203,22 @@ class Outputs(unittest.TestCase):
         self.assertEqual(samples.figure(Case("there_and_back", 4096)).median, 50)
         self.assertEqual(not_run, {"latency 4 KiB": "no such benchmark"})
 
+    def test_updates_are_taken_off_in_their_rounds(self):
+        rows = [
+            {"subject": "latency", "size": 4096, "round": 0, "us": 70},
+            {"subject": "update", "size": 4096, "round": 0, "us": 8},
+            {"subject": "latency", "size": 4096, "round": 1, "us": 60},  # no update in this round
+            {"subject": "latency", "size": 4096, "round": 2, "us": 5},
+            {"subject": "update", "size": 4096, "round": 2, "us": 8},  # nonsense
+            {"subject": "write_lat", "size": 4096, "round": 0, "us": 40},
+            {"subject": "write_lat", "size": 8, "round": "4096/0", "us": 10},
+        ]
+        samples, _ = guest.file_rows(rows)
+        without = samples.of(Case("without_update", 4096))
+        self.assertEqual({number: s.us for number, s in without.items()}, {0: 62})
+        judged = [line.figure.median for line in lines.guest_lines(samples, [4096]) if line.figure]
+        self.assertEqual(judged, [70 / 50, 62 / 50])
+
 
 class Running(unittest.TestCase):
     def test_what_is_missing_or_fails_says_why(self):
