@@ -38,6 +38,16 @@ int geometry_cut(uint32_t ndim, const uint64_t *dim, uint64_t block_bytes, uint6
 	return 0;
 }
 
+uint64_t geometry_wired_block(uint64_t block_bytes, uint64_t bytes)
+{
+	/* Whole pages: what blocks share no line of. */
+	uint64_t quarter = (bytes / 4 + 4095) / 4096 * 4096;
+
+	if (quarter < GEOMETRY_WIRED_BYTES)
+		quarter = GEOMETRY_WIRED_BYTES;
+	return quarter < block_bytes ? quarter : block_bytes;
+}
+
 uint64_t geometry_block_elems(const struct geometry *g, uint32_t index)
 {
 	return index + 1 < g->blocks ? g->block_elems

@@ -22,6 +22,12 @@ struct geometry {
 int geometry_cut(uint32_t ndim, const uint64_t *dim, uint64_t block_bytes, uint64_t max_blocks,
 		 struct geometry *out);
 
+/* Over a network a block is updated while the next one arrives; only the last one's update comes behind the
+ * wire's time. So a parameter that makes few blocks of `block_bytes` is cut into four, but not into shorter
+ * ones than GEOMETRY_WIRED_BYTES: each costs an immediate and a turn in the queue. */
+enum { GEOMETRY_WIRED_BYTES = 32 << 10 };
+uint64_t geometry_wired_block(uint64_t block_bytes, uint64_t bytes);
+
 /* Runs of small parameters are packed (proto/layout.h): those of at most GEOMETRY_PACKED_BYTES of
  * gradient, up to GEOMETRY_PACK_BYTES and GEOMETRY_PACK_MAX of them together. */
 enum {

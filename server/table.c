@@ -310,10 +310,29 @@ static uint32_t longest_run(uint64_t bytes_each)
 	return bytes_each < bytes ? bytes / (uint32_t)bytes_each : 1;
 }
 
+static bool on_network(const struct srv *srv)
+{
+	for (uint32_t i = 0; i < srv->opt.n_listen; i++)
+		if (strncmp(srv->opt.listen[i], "shm:", 4))
+			return true;
+	return false;
+}
+
+static uint64_t block_bytes(const struct srv *srv, const struct wire_param *decl)
+{
+	uint64_t longest = (uint64_t)srv->opt.block_kib * 1024, bytes = sizeof(float);
+
+	if (decl->storage != WIRE_DENSE || !on_network(srv))
+		return longest;
+	for (uint32_t i = 0; i < decl->ndim; i++)
+		bytes *= decl->dim[i];
+	return geometry_wired_block(longest, bytes);
+}
+
 /* Checks and cuts one parameter, and numbers its blocks behind those that are there. */
 static int add(struct srv *srv, struct table *t, struct param *p)
 {
-	int rc = geometry_cut(p->decl.ndim, p->decl.dim, (uint64_t)srv->opt.block_kib * 1024,
+	int rc = geometry_cut(p->decl.ndim, p->decl.dim, block_bytes(srv, &p->decl),
 			      IMM_MAX_BLOCKS - t->blocks, &p->cut);
 
 	if (!rc)

@@ -16,8 +16,8 @@ from subjects import GRADSLOT, REFERENCE  # noqa: E402
 PORT = 18700
 # What comes back when a gradient has been applied: a credit.
 SMALL = 8
-# A block, by default: only the last one's update comes behind the wire's time.
-BLOCK = 256 << 10
+# Blocks, by default (server/geometry.h): only the last one's update comes behind the wire's time.
+LONGEST_BLOCK, LEAST_BLOCK, PAGE = 256 << 10, 32 << 10, 4096
 # perftest polls, so gradslot does.
 POLLING = ["--spin", "forever", "--workers", "0"]
 
@@ -106,9 +106,15 @@ def until_applied(read):
     return measure
 
 
+def last_block(size):
+    quarter = -(-size // 4 // PAGE) * PAGE
+    block = min(LONGEST_BLOCK, max(LEAST_BLOCK, quarter))
+    return size % block or block
+
+
 def update(o, size):
     """What the last block's takes alone."""
-    return {"us": run_json([REFERENCE, "floor", min(size, BLOCK), "sgd", 1, 30, 1])["update_us"]}
+    return {"us": run_json([REFERENCE, "floor", last_block(size), "sgd", 1, 30, 1])["update_us"]}
 
 
 def push(o, size):

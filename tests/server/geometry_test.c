@@ -43,6 +43,20 @@ static const struct cut {
      GEOMETRY_MAX_BLOCK_BYTES / 4},
 };
 
+START_TEST(a_network_likes_four_blocks)
+{
+	const uint64_t k = 1024;
+
+	ck_assert_uint_eq(geometry_wired_block(256 * k, 4), 32 * k);
+	ck_assert_uint_eq(geometry_wired_block(256 * k, 64 * k), 32 * k);
+	ck_assert_uint_eq(geometry_wired_block(256 * k, 128 * k + 4), 36 * k);
+	ck_assert_uint_eq(geometry_wired_block(256 * k, 512 * k), 128 * k);
+	ck_assert_uint_eq(geometry_wired_block(256 * k, 1024 * k + 4), 256 * k);
+	ck_assert_uint_eq(geometry_wired_block(256 * k, 1 << 30), 256 * k);
+	ck_assert_uint_eq(geometry_wired_block(16 * k, 64 * k), 16 * k);
+}
+END_TEST
+
 START_TEST(cuts_at_whole_rows)
 {
 	const struct cut *c = &cuts[_i];
@@ -145,6 +159,7 @@ int main(void)
 {
 	TCase *t = tcase_create("geometry");
 
+	tcase_add_test(t, a_network_likes_four_blocks);
 	tcase_add_loop_test(t, cuts_at_whole_rows, 0, sizeof(cuts) / sizeof(cuts[0]));
 	tcase_add_test(t, too_many_blocks);
 	tcase_add_test(t, too_long_a_row);

@@ -305,6 +305,23 @@ static struct wire_param rows_of(const char *name, uint64_t rows, uint64_t dim)
 	return p;
 }
 
+/* Tensors only, and only where there is a network. */
+START_TEST(cut_finer_for_a_network)
+{
+	static const char *const uris[] = {"shm:x", "rdma://10.0.0.1:1"};
+	struct wire_param decl[] = {sgd("some", 32 << 10, 0), rows_of("rows", 32 << 10, 1)};
+	struct table *t;
+
+	srv->opt.block_kib = 256;
+	srv->opt.n_listen = 1 + (uint32_t)_i;
+	memcpy(srv->opt.listen, uris, sizeof(uris));
+	ck_assert_int_eq(table_create(srv, decl, 2, &t), 0);
+	ck_assert_uint_eq(t->param[0].place.blocks, _i ? 4 : 1);
+	ck_assert_uint_eq(t->param[1].place.blocks, 1);
+	table_destroy(t);
+}
+END_TEST
+
 START_TEST(tables_are_placed)
 {
 	struct wire_param decl[] = {rows_of("t", 1000, 30), sgd("line", 10, 0),
@@ -484,6 +501,7 @@ int main(void)
 	tcase_add_test(t, backups_are_planned);
 	tcase_add_loop_test(t, places_are_aligned_and_apart, 1, 9);
 	tcase_add_loop_test(t, packs_lie_together, 1, 9);
+	tcase_add_loop_test(t, cut_finer_for_a_network, 0, 2);
 	tcase_add_test(t, blocks_cover_their_parameter);
 	tcase_add_test(t, initial_values_do_not_depend_on_the_cut);
 	tcase_add_test(t, blocks_of_a_trainer_are_counted);
