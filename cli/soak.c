@@ -59,7 +59,8 @@ struct soak {
 	uint64_t rng;
 	uint64_t at; /* the furthest step that was heard of */
 	int64_t killed, servers_killed;
-	uint64_t kill_due; /* when; 0: none is due */
+	uint64_t kill_due;  /* when; 0: none is due */
+	uint64_t kill_seen; /* when the last became due */
 	struct watch watch;
 	uint64_t began, heard;
 	char checksum[32];
@@ -186,6 +187,15 @@ static void kill_now(struct soak *s)
 		kill_seat(s, &s->seat[r]);
 }
 
+/* How long after it became due: no longer than that took, or fast steps would be over before it. */
+static uint64_t kill_delay(struct soak *s, uint64_t now)
+{
+	uint64_t took = now - (s->kill_seen ? s->kill_seen : s->began), most = DELAY_MS * NS_PER_MS;
+
+	s->kill_seen = now;
+	return draw(s) % ((took < most ? took : most) + 1);
+}
+
 /* Milliseconds until something is to be done. */
 static int plan(struct soak *s)
 {
@@ -194,7 +204,7 @@ static int plan(struct soak *s)
 	if (kills_left(s) == 0)
 		return 1000;
 	if (!s->kill_due && s->at >= next_kill_at(s))
-		s->kill_due = now + draw(s) % (DELAY_MS * NS_PER_MS);
+		s->kill_due = now + kill_delay(s, now);
 	if (!s->kill_due)
 		return 1000;
 	return s->kill_due > now ? (int)((s->kill_due - now) / NS_PER_MS) + 1 : 0;
@@ -220,9 +230,10 @@ static void take_line(struct soak *s, struct child *child, const char *line)
 		if (at > s->at)
 			s->at = at;
 		take_sample(s);
-		progress_show(&s->progress, false, "step %" PRIu64 " of %" PRId64 ", %" PRId64
-			      " trainers and %" PRId64 " servers killed", s->at, s->steps,
-			      s->killed, s->servers_killed);
+		progress_show(&s->progress, false,
+			      "step %" PRIu64 " of %" PRId64 ", %" PRId64 " trainers and %" PRId64
+			      " servers killed",
+			      s->at, s->steps, s->killed, s->servers_killed);
 	}
 	sscanf(line, "checksum %31s", s->checksum);
 }
@@ -409,9 +420,9 @@ static int print_json(const struct soak *s, double seconds)
 		int64_t before, after;
 
 		watch_trend(&s->watch, k, &before, &after);
-		json_object_set_new(held, watch_names[k],
-				    json_pack("{sI sI}", "before", (json_int_t)before, "after",
-					      (json_int_t)after));
+		json_object_set_new(
+		    held, watch_names[k],
+		    json_pack("{sI sI}", "before", (json_int_t)before, "after", (json_int_t)after));
 	}
 	return json_result(json_pack("{sI sI sI sI sf ss so sb}", "trainers",
 				     (json_int_t)s->trainers, "steps", (json_int_t)s->steps,
@@ -422,9 +433,10 @@ static int print_json(const struct soak *s, double seconds)
 
 static int print_text(const struct soak *s, double seconds)
 {
-	printf("%" PRId64 " steps of %" PRId64 " trainers, %" PRId64 " times killed%s; the server %" PRId64
-	       " times; %.1f s\n", s->steps, s->trainers, s->killed,
-	       s->together ? " all at once" : "", s->servers_killed, seconds);
+	printf("%" PRId64 " steps of %" PRId64 " trainers, %" PRId64
+	       " times killed%s; the server %" PRId64 " times; %.1f s\n",
+	       s->steps, s->trainers, s->killed, s->together ? " all at once" : "",
+	       s->servers_killed, seconds);
 	printf("sums: every number exactly once; checksum %s\n", s->checksum);
 	for (unsigned k = 0; k < WATCH_KINDS && s->servers_killed == 0; k++) {
 		int64_t before, after;

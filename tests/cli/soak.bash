@@ -9,20 +9,20 @@ checksum() {
     jq -r .checksum "$out"
 }
 
-expect 0 soak --trainers 3 --steps 400 --kills 0 --json
-json '.steps == 400 and .kills == 0 and .flat'
+expect 0 soak --trainers 3 --steps 4000 --kills 0 --json
+json '.steps == 4000 and .kills == 0 and .flat'
 undisturbed=$(checksum)
 
 # (A kill that is due when the last step is over is left out.)
 # Trainers die one by one, and all at once: the weights are the same as if nobody had.
-expect 0 soak --trainers 3 --steps 400 --kills 30 --seed 2 --json
+expect 0 soak --trainers 3 --steps 4000 --kills 30 --seed 2 --json
 json '.kills >= 5 and .flat'
 [[ $(checksum) == "$undisturbed" ]] || fail "other weights after 30 kills"
-expect 0 soak --trainers 3 --steps 400 --kills 5 --together --seed 3 --json
+expect 0 soak --trainers 3 --steps 4000 --kills 5 --together --seed 3 --json
 [[ $(checksum) == "$undisturbed" ]] || fail "other weights after all were killed at once"
 
 # The server dies, checkpoints being written, and its trainers with it at times.
-expect 0 soak --trainers 3 --steps 400 --kills 5 --server-kills 10 --seed 4 \
+expect 0 soak --trainers 3 --steps 4000 --kills 5 --server-kills 10 --seed 4 \
     --checkpoint-dir "$scratch/sync" --json
 json '.server_kills >= 7'
 [[ $(checksum) == "$undisturbed" ]] || fail "other weights after the server was killed"
