@@ -14,7 +14,7 @@
  *
  * Invariants:
  *  1. refs counts: one of the control thread until CLOSED, one of the round or the pace while
- *     it knows the session, one for each item (slot, pull, credit, release) that is queued or
+ *     it knows the session, one for each item (slot, delivery, pull, credit, release) that is queued or
  *     parked. The last one dropped has the control thread free it: so slots outlive the trainer
  *     that filled them.
  *  2. A slot is QUEUED from the poller's taking it until its parameter's actor is done with it.
