@@ -4,8 +4,8 @@
  * (gs_push_zcopy), weights that are read to there.
  *
  * Gradients. Two promises meet here:
- *  - the transport's: what is registered stays so until the last WRITE that reads it has completed. That
- *    completion carries the registration (lend_cookie), since a slot may have its next push by then: the
+ *  - the transport's: what is registered stays so until the last WRITE that reads it has completed, on each
+ *    rail. Those completions carry the registration (lend_cookie), since a slot may have its next push by then: the
  *    server's word that a push is applied may overtake the local completion.
  *  - the program's: its memory stays as it is until it hears that the push is applied. Until then the
  *    push may have to be sent again (replay.c), and is read from there. Afterwards nothing reads it, so
@@ -29,18 +29,20 @@ static struct lent *lent_of(gs_param *p, uint64_t push)
 	return &p->out.lent[push_slot_index(&p->out, push, p->t->link.slots)];
 }
 
-void lend_push(gs_param *p, uint64_t push, const void *grad)
+void lend_push(gs_param *p, uint64_t push, const void *grad, unsigned rails)
 {
 	gs_trainer *t = p->t;
 	struct lent *lent = lent_of(p, push);
 	uint64_t size = p->elems * p->grad_size;
 
 	if (t->load_store || size < LEND_MIN || !t->reg_cache_bytes || grad == push_slot(p, push) ||
-	    t->link.no_lending || grad == p->not_lent)
+	    t->link.no_lending || grad == p->not_lent || rails == 0)
 		return;
 	int rc = tp_register(t->link.conn, grad, size, 0, &lent->region);
 	if (rc == 0) {
 		lent->at = grad;
+		for (unsigned r = 1; r < rails; r++)
+			tp_hold(lent->region);
 		pthread_mutex_lock(&t->lock);
 		t->lends = true;
 		pthread_mutex_unlock(&t->lock);
@@ -58,14 +60,6 @@ void lend_push(gs_param *p, uint64_t push, const void *grad)
 		log_info("gs_push_zcopy copies: %s", err_text());
 	t->link.no_lending = true;
 	pthread_mutex_unlock(&t->lock);
-}
-
-void lend_take_back(gs_param *p, uint64_t push)
-{
-	struct lent *lent = lent_of(p, push);
-
-	tp_unregister(lent->region);
-	lent->region = NULL;
 }
 
 /* Parameters are aligned, and so are regions. */

@@ -123,12 +123,13 @@ static void find_route(const gs_param *p, uint64_t push, struct route *route)
 	}
 }
 
-static bool nothing_to_send(const gs_param *p, uint64_t push)
+/* How many rails carry some of it; 0: there is nothing to send. */
+static unsigned count_rails(const gs_param *p, uint64_t push)
 {
 	struct route route;
 
 	find_route(p, push, &route);
-	return route.rails == 0;
+	return (unsigned)__builtin_popcount(route.rails);
 }
 
 /* Async: one answer a push and rail, when the last block that it carries is applied (by another it may
@@ -240,7 +241,7 @@ static int post_block(struct chain *chain, gs_param *p, const struct batch *b, u
 		op.offset -= sizeof(struct layout_push_head);
 		op.len += sizeof(struct layout_push_head);
 	}
-	if (lent->at && last) { /* where anything is lent there is one rail */
+	if (lent->at && last) { /* of its rail */
 		op.flags |= TP_F_SIGNAL;
 		op.cookie = lend_cookie(lent);
 	}
@@ -448,15 +449,13 @@ static int make_push(gs_param *p, const void *grad, float scale, bool lend)
 		sum_write(p, grad, scale, slot);
 		grad = slot;
 	} else if (sends && lend) {
-		lend_push(p, push, grad);
+		lend_push(p, push, grad, count_rails(p, push));
 	}
 	if (sends)
 		rc = send_from(p, IMM_GRAD, push, grad);
 	pthread_mutex_lock(&t->lock);
 	if (rc < 0)
 		return rc;
-	if (sends && nothing_to_send(p, push))
-		lend_take_back(p, push);
 	push_made(p);
 	p->accumulated = 0;
 	return 0;

@@ -458,12 +458,10 @@ enum { LEND_MIN = 4096 };
 /* Weights of so many: smaller ones are read some at once, and copied. */
 enum { LEND_TARGET_MIN = 16 << 10 };
 
-/* Has push number `push` leave from `grad`, if that can be. Without the lock; the push is the caller's
- * and nothing of it was sent. */
-void lend_push(gs_param *p, uint64_t push, const void *grad);
-/* Nothing of it will be sent. With the lock. */
-void lend_take_back(gs_param *p, uint64_t push);
-/* The completion of a push's last WRITE has this cookie, which no parameter has. */
+/* Has push number `push`, so many rails of which carry some, leave from `grad`, if that can be. Without the
+ * lock; the push is the caller's and nothing of it was sent. */
+void lend_push(gs_param *p, uint64_t push, const void *grad, unsigned rails);
+/* On each rail the completion of a push's last WRITE has this cookie, which no parameter has. */
 uint64_t lend_cookie(const struct lent *lent);
 /* It is one of those: what was lent is done with. */
 bool lend_done(uint64_t cookie);

@@ -122,9 +122,10 @@ struct tp_backend {
 	int (*expose)(struct tp_conn *conn, struct tp_arena *arena, unsigned access,
 		      struct tp_region **out);
 	void (*region_destroy)(struct tp_region *region);
-	/* NULL where no memory needs to be registered. */
+	/* These three NULL where no memory needs to be registered (load_store). */
 	int (*reg)(struct tp_conn *conn, const void *at, size_t len, unsigned lend,
 		   struct tp_region **out);
+	void (*hold)(struct tp_region *region);
 	void (*unreg)(struct tp_region *region);
 	int (*attach)(struct tp_conn *conn, const struct tp_ref *ref, unsigned access,
 		      struct tp_remote **out);

@@ -356,6 +356,7 @@ void bundle_destroy(struct tp_conn *conn)
 		LIST_REMOVE(remote, link);
 		free(remote);
 	}
+	bundle_lend_free(b);
 	atomic_fetch_sub(&tp_cq_bundles(b->base.cq)->n, 1);
 	pthread_mutex_destroy(&b->making);
 	free(b);
@@ -366,6 +367,9 @@ const struct tp_backend bundle_backend = {
     .scheme = "bundle",
     .expose = bundle_expose,
     .region_destroy = bundle_region_destroy,
+    .reg = bundle_register,
+    .hold = bundle_hold,
+    .unreg = bundle_unregister,
     .attach = bundle_attach,
     .remote_destroy = bundle_remote_destroy,
     .post = bundle_post,

@@ -26,6 +26,9 @@ static int bundle_new(const struct tp_backend *of, unsigned rails, struct tp_cq 
 	pthread_mutex_init(&b->making, NULL);
 	LIST_INIT(&b->exposed);
 	LIST_INIT(&b->attached);
+	pthread_mutex_init(&b->lending, NULL);
+	LIST_INIT(&b->lent);
+	LIST_INIT(&b->spare);
 	atomic_fetch_add(&tp_cq_bundles(cq)->n, 1);
 	*out = b;
 	return 0;
@@ -216,14 +219,18 @@ int bundle_connect(const struct tp_backend *backend, const struct tp_uri *uri,
 		   struct tp_conn **out)
 {
 	struct way *way = calloc(rails, sizeof(*way));
+	struct tp_options each = *opt;
 	struct bundle *b = NULL;
 	int rc = way ? bundle_new(backend, rails, sub->cq, user, &b)
 		     : err_set(ENOMEM, "no memory to connect %u rails", rails);
 
 	if (rc < 0)
 		goto free_way;
+	/* What is lent is registered, and locked, once for each. */
+	if (each.lend_bytes != UINT64_MAX)
+		each.lend_bytes /= rails;
 	for (unsigned r = 0; r < rails; r++) {
-		way[r].opt = opt;
+		way[r].opt = &each;
 		way[r].sub = sub;
 	}
 	pthread_mutex_lock(&b->making);

@@ -16,6 +16,7 @@ struct bundle_region {
 	struct tp_region base;
 	LIST_ENTRY(bundle_region) link;
 	struct tp_region *rail[TP_RAILS_MAX];
+	atomic_uint users; /* of memory that is lent */
 };
 
 struct bundle_remote {
@@ -43,11 +44,21 @@ struct bundle {
 	/* The caller's one thread at a time. */
 	LIST_HEAD(, bundle_region) exposed;
 	LIST_HEAD(, bundle_remote) attached;
+
+	/* Under `lending`: registered memory of the program's, and regions that can be used for more. */
+	pthread_mutex_t lending;
+	LIST_HEAD(, bundle_region) lent, spare;
 };
 
 extern const struct tp_backend bundle_backend;
 
 void bundle_close(struct tp_conn *conn);
 void bundle_destroy(struct tp_conn *conn);
+
+int bundle_register(struct tp_conn *conn, const void *at, size_t len, unsigned how,
+		    struct tp_region **out);
+void bundle_hold(struct tp_region *region);
+void bundle_unregister(struct tp_region *region);
+void bundle_lend_free(struct bundle *b);
 
 #endif

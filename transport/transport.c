@@ -189,15 +189,16 @@ int tp_register(struct tp_conn *conn, const void *at, size_t len, unsigned lend,
 	if (!at || len < 1 || (uintptr_t)at > UINTPTR_MAX - len - 65536 ||
 	    lend & ~(unsigned)(TP_LEND_TARGET | TP_LEND_KNOWN))
 		return err_set(EINVAL, "register: %zu bytes at %p, as 0x%x", len, at, lend);
-	if (conn->backend->reg)
+	if (conn->backend->reg && !conn->limits.load_store)
 		return conn->backend->reg(conn, at, len, lend, out);
 	*out = NULL;
-	/* A bundle over a network: each rail would need a registration, and a watch, of its own. */
-	if (!conn->limits.load_store)
-		return err_set(EOPNOTSUPP,
-			       "register: a connection of %u rails sends from arenas alone",
-			       conn->limits.rails);
 	return 0;
+}
+
+void tp_hold(struct tp_region *region)
+{
+	if (region)
+		region->conn->backend->hold(region);
 }
 
 void tp_unregister(struct tp_region *region)

@@ -132,12 +132,14 @@ enum tp_lend {
  * is noticed however it was done. Any thread. Not after TP_EV_CLOSED was handed out; what is still
  * registered ends with the connection.
  * Errors: -ENOENT (TP_LEND_KNOWN: it is not), -EOPNOTSUPP (changes of the address space can't be noticed
- * here, a fork would harm, it has several rails, or, TP_LEND_TARGET, over iWARP, where the peer would be
- * given a key to write it with: never so on this connection), -EFAULT (not private anonymous memory; or
+ * here, a fork would harm, or, TP_LEND_TARGET, over iWARP, where the peer would be given a key to write it
+ * with: never so on this connection), -EFAULT (not private anonymous memory; or
  * watched by somebody else; TP_LEND_TARGET: may not be written), -ENOBUFS (lend_bytes are in use), -ENOMEM
  * (memlock), -EINVAL. */
 int tp_register(struct tp_conn *conn, const void *at, size_t len, unsigned lend,
 		struct tp_region **out);
+/* One more tp_unregister is to come. Any thread; NULL is allowed, as it is there. */
+void tp_hold(struct tp_region *region);
 /* The ops that use it have completed. Any thread. */
 void tp_unregister(struct tp_region *region);
 
@@ -214,8 +216,8 @@ struct tp_options {
 			      * TP_EV_CLOSED not counted; default 64 */
 	uint32_t max_chunk;  /* longest single work request; default: the device's limit; the
 			      * smaller of the two sides' holds */
-	uint64_t lend_bytes; /* of memory that is kept registered for tp_register; default: no
-			      * limit but the system's */
+	uint64_t lend_bytes; /* of memory that is kept registered for tp_register, once for each rail;
+			      * default: no limit but the system's */
 	uint32_t rails; /* connecting: how many, 1 to TP_RAILS_MAX, where the URI does not say;
 			 * default 1 */
 };

@@ -216,8 +216,8 @@ struct gs_options {
 				* Default 5000 */
 	uint32_t reconnect_ms; /* how long gs_reconnect tries; 1 at least. Default 60000 */
 	uint64_t reg_cache_bytes; /* RDMA: how much memory gs_push_zcopy and pulls keep registered (that
-				   * is locked) at most; 0: none, they copy. Default UINT64_MAX: no limit
-				   * but the system's (ulimit -l) */
+				   * is locked, by each queue pair of several) at most; 0: none, they
+				   * copy. Default UINT64_MAX: no limit but the system's (ulimit -l) */
 };
 #define GS_OPTIONS_INIT                                                                            \
 	{                                                                                          \
@@ -394,7 +394,7 @@ GS_API int gs_push(gs_trainer *t, gs_param *p, const void *grad);
  * reg_cache_bytes, of which those that were not used for longest give way. Unmapping it, or giving it
  * back, is noticed (trainers on Linux 5.12 and later, where userfaultfd(2) is allowed), and so is a fork
  * harmless.
- * It copies, as gs_push does, what can't be sent so: over shm, over several rails, where pushes are accumulated, what
+ * It copies, as gs_push does, what can't be sent so: over shm, where pushes are accumulated, what
  * gs_grad_buffer gave (needs none), files and shared memory, and all where changes of the address space
  * can't be noticed, which is logged. mremap(2) across the edges of what is registered fails; realloc(3)
  * does not. Errors: gs_push's. */
@@ -498,7 +498,7 @@ enum gs_consistency {
  * that is registered with the device, and from then on read into straight, with no copy. What is said at
  * gs_push_zcopy of registered memory holds for it, too: it stays locked, unmapping it or giving it back is
  * noticed, mremap(2) across its edges fails, a fork is harmless. It is copied to as before where it can't be
- * registered, over several rails and over iWARP; reg_cache_bytes = 0 has all copied.
+ * registered, and over iWARP; reg_cache_bytes = 0 has all copied.
  * Errors: -EINVAL (`how`, or a table). */
 GS_API int gs_pull(gs_trainer *t, gs_param *p, enum gs_consistency how, void *dst);
 

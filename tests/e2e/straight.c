@@ -45,7 +45,8 @@ static void rig_up(struct rig *r, enum srv_mode mode, uint64_t cache)
 	bed_start(&r->bed, &opt);
 	struct gs_options to = trainer_options(r->bed.uri, 0);
 
-	to.reg_cache_bytes = cache;
+	/* Each rail has its share. */
+	to.reg_cache_bytes = cache == UINT64_MAX ? cache : cache * wire_rails();
 	ok(gs_connect(&to, &r->t));
 	r->p = declare_line(r->t, "w", ELEMS, 1, 0);
 	ok(gs_start(r->t));

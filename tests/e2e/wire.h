@@ -11,6 +11,8 @@
 
 /* Ends it at once, with what is under way. */
 void wire_cut(struct tp_conn *conn);
+/* Of connections that are made here. */
+unsigned wire_rails(void);
 /* Over verbs, gradients can leave from the program's own memory here. */
 bool wire_lends(void);
 /* And weights can be read straight to it on this connection. */

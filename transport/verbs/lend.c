@@ -233,6 +233,13 @@ int verbs_register(struct tp_conn *base, const void *at, size_t len, unsigned ho
 	return 0;
 }
 
+void verbs_hold(struct tp_region *base)
+{
+	vmwatch_lock();
+	regcache_hold(((struct region *)base)->entry);
+	vmwatch_unlock();
+}
+
 void verbs_unregister(struct tp_region *base)
 {
 	struct region *region = (struct region *)base;

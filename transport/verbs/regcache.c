@@ -81,6 +81,11 @@ void regcache_set(struct regcache_entry *e, void *handle)
 	e->handle = handle;
 }
 
+void regcache_hold(struct regcache_entry *e)
+{
+	e->users++;
+}
+
 void regcache_put(struct regcache *c, struct regcache_entry *e)
 {
 	e->users--;

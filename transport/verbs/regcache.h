@@ -52,6 +52,8 @@ bool regcache_has_room(const struct regcache *c, uintptr_t first, uintptr_t end)
  * before. */
 struct regcache_entry *regcache_add(struct regcache *c, uintptr_t first, uintptr_t end, bool target);
 void regcache_set(struct regcache_entry *e, void *handle);
+/* In use by one more of its users. */
+void regcache_hold(struct regcache_entry *e);
 /* No longer in use by one of its users. */
 void regcache_put(struct regcache *c, struct regcache_entry *e);
 /* All that overlaps [first, end) is dead. */

@@ -21,6 +21,7 @@ const struct tp_backend tp_verbs_backend = {
     .expose = verbs_expose,
     .region_destroy = verbs_region_destroy,
     .reg = verbs_register,
+    .hold = verbs_hold,
     .unreg = verbs_unregister,
     .attach = verbs_attach,
     .remote_destroy = verbs_remote_destroy,

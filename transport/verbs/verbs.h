@@ -506,6 +506,7 @@ void verbs_remote_destroy(struct tp_remote *remote);
 
 int verbs_register(struct tp_conn *base, const void *at, size_t len, unsigned lend,
 		   struct tp_region **out);
+void verbs_hold(struct tp_region *base);
 void verbs_unregister(struct tp_region *base);
 /* Ends all registrations of memory that was lent; the queue pair is gone. */
 void lend_free(struct conn *conn);
