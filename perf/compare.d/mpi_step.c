@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -41,10 +42,13 @@ static _Noreturn void die(const char *why)
 
 static float *array(size_t len, float value)
 {
-	float *p = aligned_alloc(4096, (len * sizeof(float) + 4095) / 4096 * 4096);
+	const size_t page = 2 << 20, bytes = (len * sizeof(float) + page - 1) / page * page;
+	float *p = aligned_alloc(page, bytes);
 
 	if (!p)
 		die("no memory");
+	/* Huge pages if there are any; refused is as good. */
+	madvise(p, bytes, MADV_HUGEPAGE);
 	for (size_t i = 0; i < len; i++)
 		p[i] = value;
 	return p;
