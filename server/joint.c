@@ -255,11 +255,12 @@ void joint_handle(struct actor *actor, struct item *item)
 		settle(k);
 	} else {
 		struct param *p = param_of(k, item);
+		bool rate = item->kind == ITEM_RATE;
 
 		if (item->kind == ITEM_GRAD)
 			loosen(k, slot_step((struct slot *)item));
-		param_item(p, item);
-		if (item->kind == ITEM_RATE)
+		param_item(p, item); /* the item may be gone with its session */
+		if (rate)
 			joint_forget_runs(k);
 	}
 }
