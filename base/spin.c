@@ -9,6 +9,11 @@
 #include <sched.h>
 
 #define YIELD_NS (2 * NS_PER_US)
+/* A yield that took as long as this lost the processor to one who computes: a scheduler's slice. */
+#define LATE_NS    (500 * NS_PER_US)
+#define BAR_NS     (10 * NS_PER_MS)
+#define BAR_MAX_NS (1280 * NS_PER_MS)
+#define AGAIN      8 /* bars, from one's end to the next loss: it is the same one who computes */
 /* What waking adds to a wait that slept. */
 #define WAKE_NS (30 * NS_PER_US)
 
@@ -28,7 +33,8 @@ static bool polls(const struct spin *s)
 uint64_t spin_begin(struct spin *s, uint64_t now)
 {
 	s->began = now;
-	if (!polls(s))
+	yields_begin(&s->yields, now);
+	if (!polls(s) || (yields_barred(&s->yields, now) && s->bound != UINT64_MAX))
 		return now;
 	return s->bound > UINT64_MAX - now ? UINT64_MAX : now + s->bound;
 }
@@ -51,13 +57,26 @@ void spin_slept(struct spin *s, uint64_t now)
 		s->worth = 0;
 }
 
-uint64_t spin_yield(uint64_t now, uint64_t due)
+void yields_begin(struct yields *y, uint64_t now)
 {
-	if (now < due)
-		return due;
-	if (due) {
-		sched_yield();
-		now = clock_ns();
-	}
-	return now + YIELD_NS;
+	y->at = now + YIELD_NS;
+}
+
+void yields_took(struct yields *y, uint64_t began, uint64_t ended)
+{
+	bool again = y->bar && began - y->until < AGAIN * y->bar;
+
+	y->at = ended + YIELD_NS;
+	if (ended - began < LATE_NS)
+		return;
+	y->bar = !again ? BAR_NS : y->bar < BAR_MAX_NS ? 2 * y->bar : BAR_MAX_NS;
+	y->until = ended + y->bar;
+}
+
+void yields_turn(struct yields *y, uint64_t now)
+{
+	if (now < y->at)
+		return;
+	sched_yield();
+	yields_took(y, now, clock_ns());
 }

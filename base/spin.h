@@ -19,8 +19,18 @@ enum {
 	SPIN_BEST = 8,
 };
 
+/* Who polls lets others have the processor every 2 µs: what it waits for may need it, and comes no sooner
+ * than that. When nobody wants it, it costs a third of a microsecond. One that got it back late gave it to
+ * somebody who computes: then polling is barred, for longer each time that it happens again. */
+struct yields {
+	uint64_t at;    /* the next is due */
+	uint64_t until; /* polling is barred */
+	uint64_t bar;   /* for so long, the last time; ns */
+};
+
 struct spin {
 	uint64_t bound; /* ns; UINT64_MAX: for ever */
+	struct yields yields;
 	uint64_t began; /* of the wait under way */
 	uint32_t worth; /* 0..SPIN_BEST */
 };
@@ -33,9 +43,14 @@ void spin_found(struct spin *s);
 /* It slept, and is over. */
 void spin_slept(struct spin *s, uint64_t now);
 
-/* Who polls lets others have the processor every 2 µs: what it waits for may need it, and comes no sooner
- * than that. When nobody wants it, it costs a third of a microsecond.
- * Returns when the next is due; `due` is 0 at first. */
-uint64_t spin_yield(uint64_t now, uint64_t due);
+/* Polling begins; goes on: yields when it is due. */
+void yields_begin(struct yields *y, uint64_t now);
+void yields_turn(struct yields *y, uint64_t now);
+/* A yield took from `began` to `ended`. */
+void yields_took(struct yields *y, uint64_t began, uint64_t ended);
+static inline bool yields_barred(const struct yields *y, uint64_t now)
+{
+	return now < y->until;
+}
 
 #endif

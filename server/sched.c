@@ -211,10 +211,10 @@ static struct actor *sleep_until_work(struct sched *s)
 }
 
 /* NULL: nothing came, or the stop. */
-static struct actor *look_until(struct sched *s, uint64_t until)
+static struct actor *look_until(struct sched *s, struct spin *spin, uint64_t until)
 {
 	struct actor *actor = take(s);
-	uint64_t now, yield_at = 0;
+	uint64_t now;
 
 	for (uint32_t polls = 1; !actor; polls++) {
 		if (atomic_load_explicit(&s->stop, memory_order_relaxed))
@@ -223,7 +223,7 @@ static struct actor *look_until(struct sched *s, uint64_t until)
 			now = clock_ns();
 			if (now >= until)
 				break;
-			yield_at = spin_yield(now, yield_at);
+			yields_turn(&spin->yields, now);
 		}
 		cpu_relax();
 		actor = take(s);
@@ -242,7 +242,7 @@ static struct actor *next_actor(struct sched *s, struct spin *spin)
 	until = spin_begin(spin, now);
 	if (until > now) {
 		atomic_fetch_add_explicit(&s->awake, 1, memory_order_relaxed);
-		actor = look_until(s, until);
+		actor = look_until(s, spin, until);
 		atomic_fetch_sub_explicit(&s->awake, 1, memory_order_relaxed);
 	}
 	if (actor) {

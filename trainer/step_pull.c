@@ -55,7 +55,6 @@ static bool is_over(gs_trainer *t, void *arg)
 void step_pull_moved(struct step_pull *r)
 {
 	r->idle_since = 0;
-	r->yield_at = 0;
 	r->nap_us = r->unmoved >= FAR ? DOZE_US : NAP_US;
 }
 
@@ -63,7 +62,7 @@ static bool may_spin(const struct step_pull *r, uint64_t now)
 {
 	if (r->t->spin_us == TP_SPIN_FOREVER)
 		return true;
-	return r->unmoved < FAR &&
+	return r->unmoved < FAR && !yields_barred(&r->t->yields, now) &&
 	       now - r->idle_since < (uint64_t)r->t->spin_us * NS_PER_US;
 }
 
@@ -73,7 +72,7 @@ static int look(struct step_pull *r, uint64_t now)
 	gs_trainer *t = r->t;
 
 	pthread_mutex_unlock(&t->lock);
-	r->yield_at = spin_yield(now, r->yield_at);
+	yields_turn(&t->yields, now);
 	cpu_relax();
 	pthread_mutex_lock(&t->lock);
 	trainer_poll(t);
@@ -110,8 +109,10 @@ int step_pull_pause(struct step_pull *r, uint64_t ns)
 	uint64_t now = clock_ns(), until = now + ns;
 	int rc;
 
-	if (!r->idle_since)
+	if (!r->idle_since) {
 		r->idle_since = now;
+		yields_begin(&r->t->yields, now);
+	}
 	if (!may_spin(r, now))
 		return nap(r);
 	do {

@@ -19,7 +19,6 @@ struct step_pull {
 	uint32_t left;       /* mapped: parameters that are not here whole */
 	uint64_t unmoved;    /* mapped: bytes that are not here */
 	uint64_t idle_since; /* clock_ns(); 0: something has moved */
-	uint64_t yield_at;   /* next, while nothing moves */
 	uint32_t nap_us;
 };
 

@@ -43,6 +43,7 @@
 #include <stdint.h>
 
 #include "gradslot/gradslot.h"
+#include "base/spin.h"
 #include "proto/imm.h"
 #include "proto/layout.h"
 #include "proto/wire.h"
@@ -222,6 +223,7 @@ struct gs_trainer {
 	/* options */
 	char *uri;
 	int32_t spin_us; /* the CQ's */
+	struct yields yields; /* of step pulls, which poll by themselves */
 	uint32_t timeout_ms, start_timeout_ms, keepalive_ms, reconnect_ms;
 	uint64_t reg_cache_bytes;
 	bool lends; /* a gradient was once sent from the program's own memory */

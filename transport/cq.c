@@ -357,8 +357,6 @@ static bool word_moved(const struct tp_cq *cq)
 /* Polls until something is there, the word moved, a wake, or `until`. */
 static bool poll_until(struct tp_cq *cq, uint64_t until)
 {
-	uint64_t yield_at = 0;
-
 	for (;;) {
 		if (word_moved(cq) || fill_stash(cq) || take_wake(cq))
 			return true;
@@ -366,7 +364,7 @@ static bool poll_until(struct tp_cq *cq, uint64_t until)
 
 		if (now >= until)
 			return false;
-		yield_at = spin_yield(now, yield_at);
+		yields_turn(&cq->spin.yields, now);
 		cpu_relax();
 	}
 }

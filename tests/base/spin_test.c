@@ -113,15 +113,69 @@ END_TEST
 
 START_TEST(yields_when_it_is_due)
 {
-	uint64_t now = clock_ns(), due = spin_yield(now, 0);
+	struct yields y = {0};
+	uint64_t now = clock_ns(), due;
 
+	yields_begin(&y, now);
+	due = y.at;
 	ck_assert_uint_gt(due, now);
 	ck_assert_uint_le(due - now, 10 * NS_PER_US);
-	ck_assert_uint_eq(spin_yield(now + 1, due), due);
-	ck_assert_uint_eq(spin_yield(due - 1, due), due);
-	/* By the clock as it is behind the yield, which may have taken long. */
-	ck_assert_uint_ge(spin_yield(due, due), clock_ns() - NS_PER_S);
-	ck_assert_uint_gt(spin_yield(due, due), now + 2 * (due - now) - 1);
+	yields_turn(&y, due - 1);
+	ck_assert_uint_eq(y.at, due);
+	yields_turn(&y, due);
+	ck_assert_uint_gt(y.at, due);
+	/* By the clock as it is behind the yield, which may take long. */
+	ck_assert_uint_le(y.at, clock_ns() + 10 * NS_PER_US);
+}
+END_TEST
+
+/* Lost for 3 ms whenever it polls, at intervals of `gap` from when it may again. How long it polled, of all? */
+static double share_of_polling(uint64_t gap, int times)
+{
+	struct yields y = {0};
+	uint64_t now = NS_PER_S, began = now, barred = 0;
+
+	for (int i = 0; i < times; i++) {
+		now += gap;
+		yields_took(&y, now, now + 3 * NS_PER_MS);
+		now += 3 * NS_PER_MS;
+		ck_assert(yields_barred(&y, now));
+		barred += y.until - now;
+		now = y.until;
+		ck_assert(!yields_barred(&y, now));
+	}
+	return 1 - (double)barred / (double)(now - began);
+}
+
+START_TEST(who_loses_the_processor_stops_polling)
+{
+	struct yields y = {0};
+
+	/* To peers that take what a hand-over does, it goes on. */
+	for (uint64_t us = 0; us < 400; us++)
+		yields_took(&y, NS_PER_S, NS_PER_S + us * NS_PER_US);
+	ck_assert(!yields_barred(&y, NS_PER_S));
+	/* One who computes all the time costs a few percent, and ever less. */
+	ck_assert(share_of_polling(NS_PER_MS, 100) < 0.01);
+	ck_assert(share_of_polling(NS_PER_MS, 3) > 0.05);
+	/* One who does so now and then is soon forgotten. */
+	ck_assert(share_of_polling(NS_PER_S, 100) > 0.95);
+}
+END_TEST
+
+START_TEST(who_is_barred_sleeps_unless_it_never_does)
+{
+	struct spin s;
+	uint64_t now = NS_PER_S;
+
+	spin_init(&s, BOUND_US);
+	ck_assert_uint_gt(spin_begin(&s, now), now);
+	yields_took(&s.yields, now - 5 * NS_PER_MS, now);
+	ck_assert_uint_eq(spin_begin(&s, now), now);
+	ck_assert_uint_gt(spin_begin(&s, s.yields.until), s.yields.until);
+	spin_init(&s, SPIN_FOREVER);
+	yields_took(&s.yields, now - 5 * NS_PER_MS, now);
+	ck_assert_uint_eq(spin_begin(&s, now), UINT64_MAX);
 }
 END_TEST
 
@@ -137,6 +191,8 @@ int main(void)
 	tcase_add_test(t, what_comes_just_too_late_is_slept_for);
 	tcase_add_test(t, never_and_for_ever);
 	tcase_add_test(t, yields_when_it_is_due);
+	tcase_add_test(t, who_loses_the_processor_stops_polling);
+	tcase_add_test(t, who_is_barred_sleeps_unless_it_never_does);
 	suite_add_tcase(suite, t);
 	return run_all(srunner_create(suite));
 }
