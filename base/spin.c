@@ -7,13 +7,19 @@
 #include "base/clock.h"
 
 #include <sched.h>
+#include <time.h>
 
-#define YIELD_NS (2 * NS_PER_US)
+#define YIELD_NS  (2 * NS_PER_US)
+#define RARELY_NS (50 * NS_PER_US)
 /* A yield that took as long as this lost the processor to one who computes: a scheduler's slice. */
 #define LATE_NS    (500 * NS_PER_US)
 #define BAR_NS     (10 * NS_PER_MS)
 #define BAR_MAX_NS (1280 * NS_PER_MS)
 #define AGAIN      8 /* bars, from one's end to the next loss: it is the same one who computes */
+/* One that took so long found somebody there, and so many show that it is no chance. */
+#define SHARED_NS    (1 * NS_PER_US)
+#define SHARED_LONG  32
+#define NAP_EVERY_NS (10 * NS_PER_MS)
 /* What waking adds to a wait that slept. */
 #define WAKE_NS (30 * NS_PER_US)
 
@@ -23,6 +29,7 @@ void spin_init(struct spin *s, int32_t bound_us)
 	    .bound = bound_us < 0 ? UINT64_MAX : (uint64_t)bound_us * NS_PER_US,
 	    .worth = SPIN_WORTH,
 	};
+	yields_init(&s->yields, bound_us < 0);
 }
 
 static bool polls(const struct spin *s)
@@ -34,7 +41,7 @@ uint64_t spin_begin(struct spin *s, uint64_t now)
 {
 	s->began = now;
 	yields_begin(&s->yields, now);
-	if (!polls(s) || (yields_barred(&s->yields, now) && s->bound != UINT64_MAX))
+	if (!polls(s) || yields_barred(&s->yields, now))
 		return now;
 	return s->bound > UINT64_MAX - now ? UINT64_MAX : now + s->bound;
 }
@@ -57,26 +64,48 @@ void spin_slept(struct spin *s, uint64_t now)
 		s->worth = 0;
 }
 
-void yields_begin(struct yields *y, uint64_t now)
+void yields_init(struct yields *y, bool forever)
 {
-	y->at = now + YIELD_NS;
+	*y = (struct yields){.every = forever ? RARELY_NS : YIELD_NS};
 }
 
-void yields_took(struct yields *y, uint64_t began, uint64_t ended)
+void yields_begin(struct yields *y, uint64_t now)
+{
+	y->at = now + y->every;
+}
+
+static void bar(struct yields *y, uint64_t began, uint64_t ended)
 {
 	bool again = y->bar && began - y->until < AGAIN * y->bar;
 
-	y->at = ended + YIELD_NS;
-	if (ended - began < LATE_NS)
-		return;
 	y->bar = !again ? BAR_NS : y->bar < BAR_MAX_NS ? 2 * y->bar : BAR_MAX_NS;
 	y->until = ended + y->bar;
 }
 
+bool yields_took(struct yields *y, uint64_t began, uint64_t ended)
+{
+	uint64_t took = ended - began;
+
+	y->at = ended + y->every;
+	if (y->every == RARELY_NS)
+		return false;
+	if (took >= LATE_NS)
+		bar(y, began, ended);
+	y->shared = took >= SHARED_NS ? y->shared + 1 : 0;
+	if (y->shared < SHARED_LONG || ended < y->nap_at)
+		return false;
+	y->shared = 0;
+	y->nap_at = ended + NAP_EVERY_NS;
+	return true;
+}
+
 void yields_turn(struct yields *y, uint64_t now)
 {
+	const struct timespec least = {.tv_nsec = 1};
+
 	if (now < y->at)
 		return;
 	sched_yield();
-	yields_took(y, now, clock_ns());
+	if (yields_took(y, now, clock_ns()))
+		nanosleep(&least, NULL);
 }

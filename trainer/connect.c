@@ -209,6 +209,7 @@ static int trainer_create(const struct gs_options *opt, gs_trainer **out)
 static int make_cq(gs_trainer *t, int32_t spin_us)
 {
 	t->spin_us = spin_us == GS_SPIN_DEFAULT ? SPIN_DEFAULT_US : spin_us;
+	yields_init(&t->yields, t->spin_us == GS_SPIN_FOREVER);
 	return tp_cq_create(t->spin_us, &t->cq);
 }
 

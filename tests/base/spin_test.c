@@ -113,9 +113,10 @@ END_TEST
 
 START_TEST(yields_when_it_is_due)
 {
-	struct yields y = {0};
+	struct yields y;
 	uint64_t now = clock_ns(), due;
 
+	yields_init(&y, false);
 	yields_begin(&y, now);
 	due = y.at;
 	ck_assert_uint_gt(due, now);
@@ -132,9 +133,10 @@ END_TEST
 /* Lost for 3 ms whenever it polls, at intervals of `gap` from when it may again. How long it polled, of all? */
 static double share_of_polling(uint64_t gap, int times)
 {
-	struct yields y = {0};
+	struct yields y;
 	uint64_t now = NS_PER_S, began = now, barred = 0;
 
+	yields_init(&y, false);
 	for (int i = 0; i < times; i++) {
 		now += gap;
 		yields_took(&y, now, now + 3 * NS_PER_MS);
@@ -149,8 +151,9 @@ static double share_of_polling(uint64_t gap, int times)
 
 START_TEST(who_loses_the_processor_stops_polling)
 {
-	struct yields y = {0};
+	struct yields y;
 
+	yields_init(&y, false);
 	/* To peers that take what a hand-over does, it goes on. */
 	for (uint64_t us = 0; us < 400; us++)
 		yields_took(&y, NS_PER_S, NS_PER_S + us * NS_PER_US);
@@ -160,6 +163,24 @@ START_TEST(who_loses_the_processor_stops_polling)
 	ck_assert(share_of_polling(NS_PER_MS, 3) > 0.05);
 	/* One who does so now and then is soon forgotten. */
 	ck_assert(share_of_polling(NS_PER_S, 100) > 0.95);
+}
+END_TEST
+
+START_TEST(who_shares_a_processor_naps)
+{
+	enum { YIELDS = 100000, EACH_US = 3 };
+	struct yields y;
+	uint64_t now = NS_PER_S;
+	int naps = 0;
+
+	yields_init(&y, false);
+	for (int i = 0; i < YIELDS; i++, now += EACH_US * NS_PER_US)
+		naps += yields_took(&y, now, now + 2 * NS_PER_US);
+	ck_assert_int_ge(naps, YIELDS * EACH_US / 1000 / 20);
+	ck_assert_int_le(naps, YIELDS * EACH_US / 1000 / 10 + 1);
+	/* Nobody else is there, or only now and then: it does not. */
+	for (int i = 0; i < YIELDS; i++, now += EACH_US * NS_PER_US)
+		ck_assert(!yields_took(&y, now, now + (i % 20 == 0 ? 2000 : 300)));
 }
 END_TEST
 
@@ -176,6 +197,8 @@ START_TEST(who_is_barred_sleeps_unless_it_never_does)
 	spin_init(&s, SPIN_FOREVER);
 	yields_took(&s.yields, now - 5 * NS_PER_MS, now);
 	ck_assert_uint_eq(spin_begin(&s, now), UINT64_MAX);
+	for (int i = 0; i < 1000; i++)
+		ck_assert(!yields_took(&s.yields, now, now + 5 * NS_PER_US));
 }
 END_TEST
 
@@ -192,6 +215,7 @@ int main(void)
 	tcase_add_test(t, never_and_for_ever);
 	tcase_add_test(t, yields_when_it_is_due);
 	tcase_add_test(t, who_loses_the_processor_stops_polling);
+	tcase_add_test(t, who_shares_a_processor_naps);
 	tcase_add_test(t, who_is_barred_sleeps_unless_it_never_does);
 	suite_add_tcase(suite, t);
 	return run_all(srunner_create(suite));
