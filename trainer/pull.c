@@ -280,16 +280,27 @@ int view_check_one(const gs_trainer *t, const gs_param *p, uint32_t i)
 	return rc < 0 ? rc : check_place(t, p);
 }
 
+int pull_list(gs_param *p)
+{
+	if (p->listed == p->t->lists)
+		return err_set(EINVAL, "parameter \"%s\" is in the list twice", p->wire.name);
+	p->listed = p->t->lists;
+	return 0;
+}
+
 /* All that is to be known of the list, in one pass. */
-static int look_at(const gs_trainer *t, struct pull *pull)
+static int look_at(gs_trainer *t, struct pull *pull)
 {
 	pull->by_queue = false;
 	pull->still = true;
+	t->lists++;
 	for (uint32_t i = 0; i < pull->n; i++) {
-		const gs_param *p = pull->param[i];
+		gs_param *p = pull->param[i];
 		int rc = pull_check_one(t, p, pull->dst[i], i);
 
 		param_fetch(pull->param, i, pull->n);
+		if (rc == 0)
+			rc = pull_list(p);
 		if (rc < 0)
 			return rc;
 		/* One of them is pulled through its queue always: then all are, in this call. */

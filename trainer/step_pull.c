@@ -169,21 +169,32 @@ static int end_and_pull(struct step_pull *r, int (*ahead)(struct step_pull *r),
 	return trainer_refused(t);
 }
 
-static int check_views(const struct pull *pull, gs_trainer *t)
+/* Parameter k may be in the list, of which those before it are. With the lock. */
+static int check_listed(const struct step_pull *r, uint32_t k)
 {
-	int rc = trainer_enter_working(t);
+	gs_param *p = r->pull.param[k];
+	int rc = r->view ? view_check_one(r->t, p, k)
+			 : pull_check_one(r->t, p, r->pull.dst[k], k);
+
+	return rc < 0 ? rc : pull_list(p);
+}
+
+static int check_views(const struct step_pull *r)
+{
+	int rc = trainer_enter_working(r->t);
 
 	if (rc < 0)
 		return rc;
-	for (uint32_t k = 0; rc == 0 && k < pull->n; k++)
-		rc = view_check_one(t, pull->param[k], k);
-	trainer_exit(t);
+	r->t->lists++;
+	for (uint32_t k = 0; rc == 0 && k < r->pull.n; k++)
+		rc = check_listed(r, k);
+	trainer_exit(r->t);
 	return rc;
 }
 
 static int view_all(const struct step_pull *r)
 {
-	int rc = check_views(&r->pull, r->t);
+	int rc = check_views(r);
 
 	for (uint32_t k = 0; rc == 0 && k < r->pull.n; k++) {
 		const gs_param *p = r->pull.param[k];
@@ -391,21 +402,14 @@ static int rest_mapped(struct step_pull *r)
  * once. With the lock. */
 static int check_mapped(struct step_pull *r)
 {
-	gs_trainer *t = r->t;
-	uint64_t list = ++t->lists;
-
+	r->t->lists++;
 	for (uint32_t k = 0; k < r->pull.n; k++) {
 		gs_param *p = r->pull.param[k];
-		int rc = r->view ? view_check_one(t, p, k)
-				 : pull_check_one(t, p, r->pull.dst[k], k);
+		int rc = check_listed(r, k);
 
 		param_fetch_pull(r->pull.param, k, r->pull.n);
 		if (rc < 0)
 			return rc;
-		if (p->listed == list)
-			return err_set(EINVAL, "parameter \"%s\" is in the list twice",
-				       p->wire.name);
-		p->listed = list;
 		p->pulled = 0;
 		r->pull.by_queue |= p->by_queue;
 		r->unmoved += p->weight_size * p->elems;
@@ -497,7 +501,7 @@ int gs_step_view(gs_trainer *t, gs_param *const *p, uint32_t n, gs_view_fn *fn, 
 		return err_set(EINVAL, "gs_step_view: NULL");
 	if (trainer_is_sync(t))
 		return step_pull_mapped(&r);
-	int rc = check_views(&r.pull, t);
+	int rc = check_views(&r);
 
 	return rc < 0 ? rc : ordinary(&r);
 }

@@ -534,6 +534,8 @@ int pull_check(gs_trainer *t, struct pull *pull);
 void pull_size(struct pull *pull);
 /* They are pulled as they stand: -EINVAL for parameter i of a list, else 0. */
 int pull_check_one(const gs_trainer *t, const gs_param *p, const void *dst, uint32_t i);
+/* Puts p into the list that t->lists numbers: -EINVAL, it is in there. With the lock. */
+int pull_list(gs_param *p);
 /* They may be looked at in place: -EINVAL, -EOPNOTSUPP. */
 int view_check_one(const gs_trainer *t, const gs_param *p, uint32_t i);
 /* Weights that nobody writes meanwhile, to where they are wanted. */

@@ -127,7 +127,9 @@ START_TEST(a_step_of_several_threads)
 				     (double)((float *)dst[i])[e]);
 	}
 	gs_param *twice[] = {s.p[1], s.p[1]};
-	fails(gs_pull_many(s.t, twice, dst, 2, GS_ORDERED), EINVAL, "\"p1\"", "twice");
+	for (int how = GS_RELAXED; how <= GS_ORDERED; how++)
+		fails(gs_pull_many(s.t, twice, dst, 2, (enum gs_consistency)how), EINVAL, "\"p1\"",
+		      "twice");
 	ok(gs_pull_many(s.t, NULL, NULL, 0, GS_RELAXED));
 	for (int i = 0; i < THREADS; i++)
 		free(dst[i]);

@@ -309,6 +309,9 @@ START_TEST(looks_in_place)
 
 	pair_open(&p, 3);
 	runner_end(&p.b, true);
+	gs_param *twice[] = {p.a.w, p.a.w};
+	if (over_shm())
+		fails(gs_step_view(p.a.t, twice, 2, see, &p.a), EINVAL, "twice");
 	for (int step = 1; step <= 5; step++) {
 		ok(gs_push(p.a.t, p.a.w, p.a.grad));
 		if (!over_shm()) {

@@ -90,7 +90,9 @@ START_TEST(one_parameter_twice)
 
 	rig_up(&r, WIRE_ASYNC, serve_filled);
 	p[0] = p[1] = r.w;
-	ck_fails(gs_pull_many(r.t, p, dst, 2, GS_ORDERED), EINVAL, "\"w\" is in the list twice");
+	for (int how = GS_RELAXED; how <= GS_ORDERED; how++)
+		ck_fails(gs_pull_many(r.t, p, dst, 2, (enum gs_consistency)how), EINVAL,
+			 "\"w\" is in the list twice");
 	/* It is free again. */
 	ck_ok(gs_pull(r.t, r.w, GS_ORDERED, w));
 	check_w(w);
