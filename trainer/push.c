@@ -262,7 +262,7 @@ static int post_blocks(gs_param *p, struct batch *b, const struct layout_push_he
 	find_route(p, b->push, &route);
 	if (head && head_may_lead(p, b, &route))
 		b->led = push_head_changes(p, slot, head);
-	else if (head)
+	else if (head && route.rails)
 		rc = push_head_post(&chain, p, slot, head, route.rails);
 	for (uint32_t k = 0; k < t->link.rails && b->first + k < b->end; k++) {
 		uint8_t rail = trainer_rail(t, p->first_block + b->first + k);
