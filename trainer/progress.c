@@ -273,6 +273,7 @@ int trainer_wait(gs_trainer *t, trainer_pred pred, void *arg, uint32_t timeout_m
 void trainer_wait_closed(gs_trainer *t)
 {
 	while (!t->link.closed) {
+		t->lacks = NULL; /* no credit is waited for */
 		if (t->leader)
 			follow(t, UINT64_MAX);
 		else if (!poll_batch(t))
