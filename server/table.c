@@ -212,9 +212,7 @@ static int make_packs(struct table *t)
 	/* Their numbers are behind those of the blocks. */
 	if (bytes && number)
 		t->packs = geometry_pack(bytes, t->params, IMM_MAX_BLOCKS - t->blocks, number);
-	t->pack = aligned_alloc(64, (t->packs + 1) * sizeof(*t->pack));
-	if (t->pack)
-		memset(t->pack, 0, (t->packs + 1) * sizeof(*t->pack));
+	t->pack = line_alloc(t->packs + 1, sizeof(*t->pack));
 	if (!bytes || !number || !t->pack)
 		rc = err_set(ENOMEM, "no memory for %u parameters", t->params);
 	for (uint32_t i = t->params; rc == 0 && i-- > 0;) {
@@ -310,19 +308,11 @@ static uint32_t longest_run(uint64_t bytes_each)
 	return bytes_each < bytes ? bytes / (uint32_t)bytes_each : 1;
 }
 
-static bool on_network(const struct srv *srv)
-{
-	for (uint32_t i = 0; i < srv->opt.n_listen; i++)
-		if (strncmp(srv->opt.listen[i], "shm:", 4))
-			return true;
-	return false;
-}
-
 static uint64_t block_bytes(const struct srv *srv, const struct wire_param *decl)
 {
 	uint64_t longest = (uint64_t)srv->opt.block_kib * 1024, bytes = sizeof(float);
 
-	if (decl->storage != WIRE_DENSE || !on_network(srv))
+	if (decl->storage != WIRE_DENSE || !srv_over_rdma(srv))
 		return longest;
 	for (uint32_t i = 0; i < decl->ndim; i++)
 		bytes *= decl->dim[i];
@@ -442,10 +432,8 @@ int table_create(struct srv *srv, const struct wire_param *decl, uint32_t n, str
 	t->ranks = srv->opt.trainers;
 	t->slots = srv->opt.slots;
 	t->params = n;
-	t->param = aligned_alloc(64, layout_align(n * sizeof(*t->param), 64));
+	t->param = line_alloc(n, sizeof(*t->param));
 	rc = t->param ? check_names(decl, n) : err_set(ENOMEM, "no memory for %u parameters", n);
-	if (t->param)
-		memset(t->param, 0, n * sizeof(*t->param));
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		struct param *p = &t->param[i];
 
