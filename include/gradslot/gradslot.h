@@ -388,8 +388,9 @@ GS_API int gs_grad_buffer(gs_trainer *t, gs_param *p, void **out);
 GS_API int gs_push(gs_trainer *t, gs_param *p, const void *grad);
 
 /* As gs_push, but `grad` may leave from where it is, with no copy: it must stay unchanged, and mapped,
- * until the program has heard that it is applied: until gs_step_wait, gs_step_end or gs_step_pull of its
- * step (sync, ssp), or a gs_wait_applied of `p`, returned 0; or gs_reconnect rewound, or gs_close returned.
+ * until the program has heard that it is applied: until gs_step_wait, gs_step_end, gs_step_pull or
+ * gs_step_view of its step (sync, ssp), or a gs_wait_applied of `p`, returned 0; or gs_reconnect rewound, or
+ * gs_close returned.
  * Memory that is pushed again and again is registered with the device once; at 4 KiB and more, and up to
  * reg_cache_bytes, of which those that were not used for longest give way. Unmapping it, or giving it
  * back, is noticed (trainers on Linux 5.12 and later, where userfaultfd(2) is allowed), and so is a fork
