@@ -60,7 +60,8 @@ struct param {
 	uint32_t units; /* what the round counts: blocks, or 1 where they go together */
 	uint32_t longest_run; /* of credits */
 
-	/* The actor writes; pollers read only what stands above. */
+	/* The actor writes. What pollers read for each gradient stands above; `place` they look at for one
+	 * that brings its push head. */
 	_Atomic uint64_t settled LINE_BEGINS; /* units settled, over all steps. (A joint pack counts its
 					       * parameters' itself.) */
 	struct credit_run credits;
