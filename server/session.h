@@ -86,7 +86,7 @@ struct slot {
 
 	const struct layout_push_head *head; /* the trainer's to write, at any time */
 	_Atomic uint64_t step; /* poller; sync: the step whose gradient it last held; others may look */
-	uint64_t push; /* poller: number of the push, from 1: the same for all its blocks */
+	uint64_t push; /* poller: number of the push, from 1; sync: its step. The same for all its blocks */
 	uint64_t seen; /* poller: of head */
 	uint32_t rows; /* poller; tables: in it */
 	uint32_t arrived; /* actor; whole gradients, first block: how many of the push have come */
@@ -232,7 +232,8 @@ struct session {
 	struct tp_region *weights_region, *slot_region, *words_region, *bounce_region;
 	struct tp_remote *mailbox;
 	struct slot *slot;     /* [block * slots + s] */
-	uint64_t *pushes;      /* poller; [block]: that came so far. Control: those it begins with */
+	uint64_t *pushes;      /* async, ssp; poller; [block]: that came so far. Control: those it begins
+				* with */
 	struct delivery *delivery; /* [pack * slots + s]; sync */
 	struct lane *lane;     /* [pack]; sync; poller */
 	_Atomic uint64_t *pack_done; /* [pack]; async, ssp: gradients of whole packs that were applied */
