@@ -155,6 +155,35 @@ START_TEST(a_step_that_is_in)
 }
 END_TEST
 
+static void take_head(struct fake *f)
+{
+	const struct layout_push_head *head;
+
+	fake_up_to(f, STAGE_STARTED);
+	fake_expect_imm(f, IMM_BARRIER);
+	fake_release(f, 3);
+	for (int b = 0; b < W_BLOCKS; b++)
+		fake_expect_imm(f, IMM_GRAD);
+	head = (const struct layout_push_head *)(const void *)(f->slot + f->place[0].heads_off);
+	ck_assert_float_eq(head->weight, 2);
+	fake_expect_closed(f);
+}
+
+/* Nothing was sent of it, no head either: the next push of its slot has to say the same anew. */
+START_TEST(what_was_not_said)
+{
+	struct rig r = {.f = {.kept = {3, 3, 3}, .start_step = 3, .slots = 1}};
+	float w[W_ELEMS] = {0};
+
+	rig_up(&r, WIRE_SYNC, take_head);
+	ck_ok(gs_set_samples(r.t, 2));
+	ck_ok(gs_push(r.t, r.w, w));
+	ck_ok(gs_step_end(r.t));
+	ck_ok(gs_push(r.t, r.w, w));
+	rig_down(&r);
+}
+END_TEST
+
 /* ---- tables ---------------------------------------------------------------------------------- */
 
 enum { ROWS = 40, DIM = 7 };
@@ -280,6 +309,7 @@ Suite *kept_suite(void)
 	tcase_add_loop_test(c, no_credit_for_what_is_in, 0, 2);
 	tcase_add_test(c, a_step_that_is_in_in_part);
 	tcase_add_loop_test(c, a_step_that_is_in, 0, 2);
+	tcase_add_test(c, what_was_not_said);
 	tcase_add_loop_test(c, a_table, WIRE_SYNC, WIRE_ASYNC + 1);
 	tcase_add_loop_test(c, hostile_words, 0, sizeof(lies) / sizeof(lies[0]));
 	suite_add_tcase(s, c);
