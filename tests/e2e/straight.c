@@ -10,6 +10,7 @@
 
 #include "cases.h"
 #include "harness.h"
+#include "pages.h"
 #include "trainer/trainer.h"
 #include "wire.h"
 
@@ -20,11 +21,7 @@ enum { ELEMS = 40000 };
 
 static float *map_at(void *at)
 {
-	void *mem = mmap(at, MAP_BYTES, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
-
-	must(mem != MAP_FAILED, "mmap: %d", errno);
-	return mem;
+	return pages_map(at, MAP_BYTES);
 }
 
 struct rig {
@@ -118,48 +115,10 @@ static void pull_new(struct rig *r, enum way way, float *dst, int times)
 
 /* ---- memory that changes ----------------------------------------------------------------------- */
 
-static float *unmap_and_map(float *mem)
-{
-	munmap(mem, MAP_BYTES);
-	return map_at(mem);
-}
-
-static float *map_over(float *mem)
-{
-	return map_at(mem);
-}
-
-static float *give_back(float *mem)
-{
-	must(madvise(mem, MAP_BYTES, MADV_DONTNEED) == 0, "madvise: %d", errno);
-	return mem;
-}
-
-static float *move_away_and_map(float *mem)
-{
-	char *to = (char *)map_at(NULL), *from = (char *)mem;
-
-	/* Page by page: not across the edges of what is registered. */
-	for (size_t at = 0; at < MAP_BYTES; at += 4096)
-		must(mremap(from + at, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, to + at) == to + at,
-		     "mremap: %d", errno);
-	munmap(to, MAP_BYTES);
-	return map_at(mem);
-}
-
-static float *keep(float *mem)
-{
-	return mem;
-}
-
-static float *(*const changes[])(float *mem) = {unmap_and_map, map_over, give_back,
-						move_away_and_map, keep};
-enum { CHANGES = sizeof(changes) / sizeof(changes[0]) };
-
 /* _i: how it changes, and how it is pulled. */
 START_TEST(memory_that_changes)
 {
-	enum way way = (enum way)(_i / CHANGES);
+	enum way way = (enum way)(_i / PAGES_CHANGES);
 	float *mem = map_at(NULL);
 	struct rig r;
 
@@ -176,7 +135,7 @@ START_TEST(memory_that_changes)
 		check_way(&r, dst, true);
 		must(dst[-1] == 0.5f && dst[ELEMS] == 0.5f, "round %u: %g, %g beside it", n,
 		     (double)dst[-1], (double)dst[ELEMS]);
-		mem = changes[_i % CHANGES](mem);
+		mem = pages_change(_i % PAGES_CHANGES, mem, MAP_BYTES);
 	}
 	rig_down(&r);
 	munmap(mem, MAP_BYTES);
@@ -208,7 +167,7 @@ START_TEST(once_more)
 	for (int i = 0; i < 32; i++) {
 		pull_new(&r, RELAXED, mem, 1);
 		straight += r.p->read_to == (uint8_t *)mem;
-		mem = map_over(mem);
+		mem = map_at(mem);
 	}
 	/* The second, and then every 2nd, 4th, 8th, 16th. */
 	must(r.t->link.weights_map || straight == (r.straight ? 5 : 0), "%u times", straight);
@@ -334,7 +293,7 @@ TCase *straight_case(void)
 {
 	TCase *t = e2e_wire_case("straight");
 
-	tcase_add_loop_test(t, memory_that_changes, 0, CHANGES * WAYS);
+	tcase_add_loop_test(t, memory_that_changes, 0, PAGES_CHANGES * WAYS);
 	tcase_add_test(t, once_more);
 	tcase_add_test(t, all_kinds_of_memory);
 	tcase_add_loop_test(t, a_small_cache, 0, 3);

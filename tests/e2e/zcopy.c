@@ -10,6 +10,7 @@
 
 #include "cases.h"
 #include "harness.h"
+#include "pages.h"
 #include "trainer/trainer.h"
 #include "wire.h"
 
@@ -22,11 +23,7 @@ static uint32_t elems = ELEMS;
 
 static float *map_at(void *at)
 {
-	void *mem = mmap(at, MAP_BYTES, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
-
-	must(mem != MAP_FAILED, "mmap: %d", errno);
-	return mem;
+	return pages_map(at, MAP_BYTES);
 }
 
 static void set(float *g, float value)
@@ -92,49 +89,10 @@ static void rig_down(struct rig *r)
 
 /* ---- memory that changes ----------------------------------------------------------------------- */
 
-static float *unmap_and_map(float *mem)
-{
-	munmap(mem, MAP_BYTES);
-	return map_at(mem);
-}
-
-static float *map_over(float *mem)
-{
-	return map_at(mem);
-}
-
-static float *give_back(float *mem)
-{
-	must(madvise(mem, MAP_BYTES, MADV_DONTNEED) == 0, "madvise: %d", errno);
-	return mem;
-}
-
-static float *move_away_and_map(float *mem)
-{
-	char *to = (char *)map_at(NULL), *from = (char *)mem;
-
-	/* Page by page: not across the edges of what is registered. */
-	for (size_t at = 0; at < MAP_BYTES; at += 4096)
-		must(mremap(from + at, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, to + at) ==
-			 to + at,
-		     "mremap: %d", errno);
-	munmap(to, MAP_BYTES);
-	return map_at(mem);
-}
-
-static float *keep(float *mem)
-{
-	return mem;
-}
-
-static float *(*const changes[])(float *mem) = {unmap_and_map, map_over, give_back,
-						move_away_and_map, keep};
-enum { CHANGES = sizeof(changes) / sizeof(changes[0]) };
-
 /* _i: how it changes, and the mode. */
 START_TEST(memory_that_changes)
 {
-	bool sync = _i >= CHANGES;
+	bool sync = _i >= PAGES_CHANGES;
 	struct rig r;
 	float *mem = map_at(NULL), sum = 0;
 
@@ -149,7 +107,7 @@ START_TEST(memory_that_changes)
 		applied(r.t, r.p, sync);
 		sum += (float)n;
 		check(r.t, r.p, sum, n);
-		mem = changes[_i % CHANGES](mem);
+		mem = pages_change(_i % PAGES_CHANGES, mem, MAP_BYTES);
 	}
 	rig_down(&r);
 	munmap(mem, MAP_BYTES);
@@ -350,7 +308,7 @@ TCase *zcopy_case(void)
 {
 	TCase *t = e2e_wire_case("zcopy");
 
-	tcase_add_loop_test(t, memory_that_changes, 0, 2 * CHANGES);
+	tcase_add_loop_test(t, memory_that_changes, 0, 2 * PAGES_CHANGES);
 	tcase_add_loop_test(t, a_small_cache, 0, 4);
 	tcase_add_test(t, all_kinds_of_memory);
 	tcase_add_test(t, forks);
