@@ -120,7 +120,7 @@ def rival_lines(samples):
 
 def grpc_lines(samples, sizes):
     for size in sizes:
-        for name, how in (("spin", "spinning"), ("copy", "with copies")):
+        for name, how in (("spin", "spinning"), ("pull", "zero-copy, pulled"), ("copy", "with copies")):
             if name == "spin" and size > 1 << 20:
                 continue
             yield ratio_line(
