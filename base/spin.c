@@ -7,6 +7,7 @@
 #include "base/clock.h"
 
 #include <sched.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define YIELD_NS  (2 * NS_PER_US)
@@ -99,13 +100,22 @@ bool yields_took(struct yields *y, uint64_t began, uint64_t ended)
 	return true;
 }
 
-void yields_turn(struct yields *y, uint64_t now)
+/* For as short as can be: the one that has the processor is to have it still at the end. */
+static void nap(void)
 {
 	const struct timespec least = {.tv_nsec = 1};
+	int slack = prctl(PR_GET_TIMERSLACK);
 
+	prctl(PR_SET_TIMERSLACK, 1);
+	nanosleep(&least, NULL);
+	prctl(PR_SET_TIMERSLACK, slack > 0 ? slack : 0);
+}
+
+void yields_turn(struct yields *y, uint64_t now)
+{
 	if (now < y->at)
 		return;
 	sched_yield();
 	if (yields_took(y, now, clock_ns()))
-		nanosleep(&least, NULL);
+		nap();
 }
