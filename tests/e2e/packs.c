@@ -782,7 +782,7 @@ START_TEST(credits_that_wake_nobody)
 		else
 			raw_gradient(&s.good, 0, 0, 1, 1, false);
 		for (uint32_t b = 0; b < (packed ? RAW_PACK : 1); b++)
-			raw_wait_credit(&s.good, b, n + 2);
+			raw_look_for_credit(&s.good, b, n + 2);
 	}
 	must(pulled(&s.good, 0) == -PUSHES, "it is %g", (double)pulled(&s.good, 0));
 	raw_close(&s.bad);

@@ -46,17 +46,13 @@ void raw_poll(struct raw *r)
 static void wait_for(struct raw *r, bool (*pred)(struct raw *, uint64_t, uint64_t), uint64_t a,
 		     uint64_t b, const char *what)
 {
-	uint64_t now = clock_ns(), deadline = now + scaled(15, 60) * NS_PER_S;
+	uint64_t deadline = clock_ns() + scaled(15, 60) * NS_PER_S;
 
 	while (raw_poll(r), !pred(r, a, b)) {
 		must(clock_ns() < deadline, "waited in vain for %s", what);
 		must(!r->closed || what[0] == 'T', "closed (%s) while waiting for %s",
 		     tp_conn_reason(r->conn), what);
-		/* Words come without an event. */
-		if (clock_ns() < now + NS_PER_MS)
-			sched_yield();
-		else
-			tp_cq_wait(r->cq, 5);
+		tp_cq_wait(r->cq, 5);
 	}
 }
 
@@ -361,4 +357,13 @@ void raw_wait_release(struct raw *r, uint64_t step)
 void raw_wait_credit(struct raw *r, uint32_t block, uint64_t n)
 {
 	wait_for(r, word_is, layout_credit_off(block), n, "a credit");
+}
+
+void raw_look_for_credit(struct raw *r, uint32_t block, uint64_t n)
+{
+	uint64_t until = clock_ns() + NS_PER_MS;
+
+	while (raw_poll(r), !word_is(r, layout_credit_off(block), n) && clock_ns() < until)
+		sched_yield();
+	raw_wait_credit(r, block, n);
 }

@@ -97,6 +97,8 @@ uint64_t raw_released(struct raw *r);
 void raw_wait_release(struct raw *r, uint64_t step);
 /* Waits until the credit counter of a block is n. */
 void raw_wait_credit(struct raw *r, uint32_t block, uint64_t n);
+/* The same for one of which nobody tells: does not sleep at first. */
+void raw_look_for_credit(struct raw *r, uint32_t block, uint64_t n);
 /* What the server had of the block before. */
 uint64_t raw_kept(struct raw *r, uint32_t block);
 uint64_t raw_credit(struct raw *r, uint32_t block);
