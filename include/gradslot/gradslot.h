@@ -89,8 +89,8 @@
  * are their own.
  *
  * Errors. Functions return 0 or a negative errno value; gs_last_error() then has a text that says
- * what was wrong and what to do. Outputs are untouched on failure. Any function after gs_connect
- * may also give:
+ * what was wrong and what to do. Outputs are untouched on failure, but for what pulls read. Any function
+ * after gs_connect may also give:
  *   -ECONNRESET              the server is gone: noticed at once when its process ends, and while a
  *                            call waits, when its machine is silent for keepalive_ms
  *   -ENOTCONN                the connection is closed, or gs_leave was called
@@ -512,7 +512,7 @@ GS_API int gs_pull_many(gs_trainer *t, gs_param *const *p, void *const *dst, uin
  * soon as their update is made, while others are still updated or on their way, so reading costs little
  * time of its own. Sync and ssp mode; in ssp mode it is gs_step_end and then a relaxed gs_pull_many.
  * Of a parameter that was not pulled by it in the step before (on this connection) all is read after the
- * release. Push in the order in which p lists them. With wrong arguments no step ends; with -ENOSPC
+ * release. It is quickest when they were pushed in the order in which p lists them; any is right. With wrong arguments no step ends; with -ENOSPC
  * (gs_push_rows) the step has ended and the weights are in dst all the same.
  * Returns when the step is released and all weights are in dst. If it fails dst may be written in part;
  * after -ECONNRESET and a gs_reconnect that did not rewind it may be called again.
@@ -523,18 +523,19 @@ GS_API int gs_step_pull(gs_trainer *t, gs_param *const *p, void *const *dst, uin
  * made. fn is called on the caller's thread with a run of fresh elements of p[i], which begins at element
  * `first` and has `count`; the next run is being updated meanwhile, so these come out of the CPU's cache.
  * Of each parameter the runs ascend and follow one another, each element is in one of them, and those of
- * several parameters may come in any order. When nothing can be told of a parameter ahead of the release
- * (as in gs_step_pull) its runs are the longer. fn calls nothing of this trainer's. */
+ * several parameters may come in any order. A parameter that was not in the call of the step before is given
+ * only behind the release, in longer runs. `weights` points to element `first`, in weight_dtype. fn must not
+ * call any function with this trainer. */
 typedef void gs_view_fn(void *ctx, uint32_t i, uint64_t first, uint64_t count, const void *weights);
 /* Sync: what fn was given stays as it is until this trainer pushes that parameter or posts the next
  * barrier, and is what gs_weights_view shows. Ssp: gs_step_end, and then the live weights, which others
  * change meanwhile.
  * With wrong arguments no step ends; with -ENOSPC (gs_push_rows) the step has ended and fn has been given
- * all the same. Returns when the step is released and fn was given everything. If it fails fn may have been
- * given some, which need not be what the step leaves; after -ECONNRESET and a gs_reconnect that did not
+ * all the same. Returns when the step is released and fn was given everything. If it fails, discard what
+ * fn was given: it need not be what the step leaves; after -ECONNRESET and a gs_reconnect that did not
  * rewind it may be called again, and gives all of it again.
  * Errors: gs_step_end's; -EINVAL (a table; a parameter is in the list twice), -EOPNOTSUPP (over RDMA; with
- * dc_lambda). */
+ * dc_lambda: gs_step_pull does). */
 GS_API int gs_step_view(gs_trainer *t, gs_param *const *p, uint32_t n, gs_view_fn *fn, void *ctx);
 
 /* The live weights in place, read-only, in weight_dtype, also of a table by number. Valid until
