@@ -5,6 +5,7 @@
 #include "cli/address.h"
 
 #include "base/err.h"
+#include "base/proc.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -47,18 +48,6 @@ static bool address_of(const struct ifaddrs *all, const char *interface, char *b
 	}
 }
 
-static bool read_word(const char *path, char *buf, size_t size)
-{
-	FILE *f = fopen(path, "re");
-	bool ok = f && fgets(buf, (int)size, f);
-
-	if (f)
-		fclose(f);
-	if (ok)
-		buf[strcspn(buf, "\n")] = 0;
-	return ok && *buf;
-}
-
 /* Tries the interfaces that the files matching `pattern` contain, or else are called by. */
 static bool try_files(const struct ifaddrs *all, const char *pattern, bool contents, char *buf,
 		      size_t size)
@@ -74,7 +63,7 @@ static bool try_files(const struct ifaddrs *all, const char *pattern, bool conte
 
 		if (!contents)
 			ok = address_of(all, name, buf, size);
-		else if (read_word(found.gl_pathv[i], word, sizeof(word)))
+		else if (proc_line(found.gl_pathv[i], word, sizeof(word)) && *word)
 			ok = address_of(all, word, buf, size);
 	}
 	globfree(&found);
@@ -88,7 +77,7 @@ static bool try_mac(const struct ifaddrs *all, const char *device, char *buf, si
 	unsigned char mac[6];
 
 	snprintf(path, sizeof(path), "%s/%s/ports/1/gids/0", devices, device);
-	if (!read_word(path, gid, sizeof(gid)) ||
+	if (!proc_line(path, gid, sizeof(gid)) || !*gid ||
 	    sscanf(gid, "%2hhx%2hhx:%2hhx%2hhx:%2hhx%2hhx", &mac[0], &mac[1], &mac[2], &mac[3],
 		   &mac[4], &mac[5]) != 6)
 		return false;

@@ -210,41 +210,7 @@ static void huge_pages(struct report *r)
 			  "--huge-pages require insists");
 }
 
-/* ---- cpu ------------------------------------------------------------------------------------- */
-
-static void cpu_model(char *buf, size_t size)
-{
-	FILE *f = fopen("/proc/cpuinfo", "re");
-	char line[256];
-
-	snprintf(buf, size, "unknown");
-	while (f && fgets(line, sizeof(line), f)) {
-		char *value = strchr(line, ':');
-		if (!value || strncmp(line, "model name", 10))
-			continue;
-		value += strspn(value + 1, " ") + 1;
-		value[strcspn(value, "\n")] = 0;
-		snprintf(buf, size, "%s", value);
-		break;
-	}
-	if (f)
-		fclose(f);
-}
-
 /* ---- nodes ----------------------------------------------------------------------------------- */
-
-/* A file's first line, without its end; false if there is none. */
-static bool first_line(const char *path, char *buf, size_t size)
-{
-	FILE *f = fopen(path, "re");
-	bool ok = f && fgets(buf, (int)size, f);
-
-	if (f)
-		fclose(f);
-	if (ok)
-		buf[strcspn(buf, "\n")] = 0;
-	return ok;
-}
 
 /* One node's "Node N MemTotal:  K kB", in KiB; -1 when it is not there. */
 static int64_t node_total(unsigned node)
@@ -270,7 +236,7 @@ static json_t *one_node(const struct report *r, unsigned node)
 	int64_t kib = node_total(node);
 
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", node);
-	if (!first_line(path, cpus, sizeof(cpus)))
+	if (!proc_line(path, cpus, sizeof(cpus)))
 		return NULL;
 	snprintf(text, sizeof(text), "node %u: CPUs %s, %" PRId64 " MiB", node,
 		 *cpus ? cpus : "none", kib >> 10);
@@ -285,7 +251,7 @@ static void nodes(struct report *r)
 	json_t *list = json_array();
 	char online[256], *at = online;
 
-	if (!first_line("/sys/devices/system/node/online", online, sizeof(online)))
+	if (!proc_line("/sys/devices/system/node/online", online, sizeof(online)))
 		online[0] = 0;
 	fact(r, "nodes", list, "memory nodes", "%s",
 	     *online ? online : "the kernel knows of none: all memory is alike");
@@ -303,23 +269,7 @@ static void nodes(struct report *r)
 			  "device is on");
 }
 
-/* "0-3,8" */
-static void usable_cpus(char *buf, size_t size)
-{
-	FILE *f = fopen("/proc/self/status", "re");
-	char line[1024];
-
-	snprintf(buf, size, "unknown");
-	while (f && fgets(line, sizeof(line), f)) {
-		if (strncmp(line, "Cpus_allowed_list:", 18))
-			continue;
-		line[strcspn(line, "\n")] = 0;
-		snprintf(buf, size, "%s", line + 18 + strspn(line + 18, " \t"));
-		break;
-	}
-	if (f)
-		fclose(f);
-}
+/* ---- cpu ------------------------------------------------------------------------------------- */
 
 static void cpu(struct report *r)
 {
@@ -328,11 +278,11 @@ static void cpu(struct report *r)
 	char model[128], list[256];
 	int usable = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : (int)online;
 
-	cpu_model(model, sizeof(model));
+	proc_text("/proc/cpuinfo", "model name", model, sizeof(model));
 	open_section(r, "cpu", "CPU");
 	fact(r, "model", json_string(model), "model", "%s", model);
 	fact(r, "cores", json_integer(online), "cores", "%ld", online);
-	usable_cpus(list, sizeof(list));
+	proc_text("/proc/self/status", "Cpus_allowed_list", list, sizeof(list));
 	fact(r, "usable_cores", json_integer(usable), "usable", "%d: %s (what --cpus may name)",
 	     usable, list);
 	json_object_set_new(r->section, "usable", json_string(list));
